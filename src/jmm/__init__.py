@@ -1,0 +1,1 @@
+"""Pictures and text into vectors, in this process, from GGUF models."""
