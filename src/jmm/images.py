@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import warnings
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -240,9 +241,15 @@ def _orientation(image: Image.Image) -> int:
     # Damaged EXIF says nothing about the pixels: such a picture is taken as it lies.
     try:
         return int(image.getexif().get(_ORIENTATION_TAG, 1))
-    except MemoryError:
-        raise
-    except Exception:
+    except (
+        ArithmeticError,
+        LookupError,
+        OSError,
+        SyntaxError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ):
         return 1
 
 
