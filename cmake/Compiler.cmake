@@ -1,0 +1,38 @@
+# Flags for our module and for llama.cpp alike.
+
+# Keys that name absolute paths would make a fresh clone miss the cache.
+find_program(JMM_CCACHE ccache)
+if(JMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(launcher ${CMAKE_COMMAND} -E env
+        CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${JMM_CCACHE})
+    set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+endif()
+
+if(NOT MSVC)
+    set(CMAKE_C_VISIBILITY_PRESET hidden)
+    set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+    set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+    # The last matching map wins: the build folder may lie inside the source folder.
+    add_compile_options(
+        -ffunction-sections -fdata-sections
+        -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.
+        -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
+endif()
+
+# Makes the init function the module's only export, whatever is linked into it.
+function(jmm_export_only_init target)
+    if(APPLE)
+        target_link_options(${target} PRIVATE
+            "LINKER:-exported_symbols_list,${CMAKE_SOURCE_DIR}/cmake/exports.txt"
+            "LINKER:-dead_strip")
+        set(list ${CMAKE_SOURCE_DIR}/cmake/exports.txt)
+    elseif(UNIX)
+        target_link_options(${target} PRIVATE
+            "LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map"
+            "LINKER:--exclude-libs,ALL" "LINKER:--gc-sections" "LINKER:--no-undefined-version"
+            "LINKER:-z,relro,-z,now")
+        set(list ${CMAKE_SOURCE_DIR}/cmake/exports.map)
+    endif()
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${list})
+endfunction()
