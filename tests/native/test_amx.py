@@ -1,6 +1,6 @@
 """ggml's AMX tile configuration: every byte of it, on every use.
 
-Guards patches/0005-amx-tile-config.patch. The probe runs ggml's own function; a CPU
+Guards patches/0011-amx-tile-config.patch. The probe runs ggml's own function; a CPU
 without AMX raises SIGILL at ``ldtilecfg`` and the probe reads the operand itself.
 """
 
