@@ -172,7 +172,7 @@ def _from_array(array: npt.NDArray[Any], name: str, max_image_pixels: int) -> Im
         )
     _check_size(array.shape[1], array.shape[0], name, max_image_pixels)
     with _pillow(name):
-        return Image.fromarray(np.ascontiguousarray(array))
+        return Image.fromarray(array)
 
 
 def _check_size(width: int, height: int, name: str, max_image_pixels: int) -> None:

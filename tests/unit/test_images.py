@@ -366,7 +366,7 @@ class TestErrors:
             to_rgb(image)
 
     def test_eps_starts_no_ghostscript(self) -> None:
-        with pytest.raises(InputError, match="Ghostscript"):
+        with pytest.raises(InputError, match="Ghostscript and is not read"):
             to_rgb(encoded(Image.new("RGB", (4, 4)), "EPS"))
 
     def test_limit_is_checked_before_decoding(self) -> None:
@@ -381,9 +381,11 @@ class TestErrors:
     ) -> None:
         data = encoded(Image.new("RGB", (10, 10)))
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert to_rgb(data).size == (10, 10)
+            assert pixel(palette_image(transparency=b"\x00"), reference_modes=True)
+        assert caught == []
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)
         with pytest.raises(InputError, match="MAX_IMAGE_PIXELS"):
             to_rgb(data)
