@@ -1,0 +1,7 @@
+"""``python -m jmm``."""
+
+import sys
+
+from jmm.cli import main
+
+sys.exit(main())

@@ -1,0 +1,88 @@
+"""The native layer: owns every C handle, releases the GIL, raises jmm's exceptions.
+
+`Engine` holds one model and computes; `Sequence` is one tokenised item; `read_gguf` reads
+a file's header; the rest tells about this build. Nothing here knows prompts, profiles or
+pictures: those live above, in Python.
+"""
+
+import logging
+import os
+import threading
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport (
+    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+)
+from libc.string cimport memcpy
+from libcpp cimport bool
+from libcpp.vector cimport vector
+
+from jmm cimport _ggml as ggml
+from jmm cimport _llama as llama
+from jmm cimport _mtmd as mtmd
+
+from jmm.errors import (
+    DecodeError,
+    ForkedProcessError,
+    InputError,
+    ModelLoadError,
+    OutOfMemoryError,
+)
+
+cdef extern from "jmm_build.h":
+    const char *JMM_VERSION
+    const char *JMM_LLAMA_CPP_VERSION
+    const char *JMM_PATCHES
+    const char *JMM_COMPILER
+    const char *JMM_CXX_FLAGS
+
+cdef extern from "ggml.h" nogil:
+    int64_t ggml_time_us()
+
+cdef int64_t SIGNAL_PERIOD_US = 50_000
+
+
+include "_log.pxi"
+include "_signals.pxi"
+include "_header.pxi"
+include "_sequence.pxi"
+include "_engine.pxi"
+
+llama.llama_log_set(_on_log, NULL)
+mtmd.mtmd_log_set(_on_log, NULL)
+llama.llama_backend_init()
+
+
+def build_info():
+    return {
+        "version": JMM_VERSION.decode(),
+        "llama_cpp": JMM_LLAMA_CPP_VERSION.decode(),
+        "patches": [name for name in JMM_PATCHES.decode().split(";") if name],
+        "compiler": JMM_COMPILER.decode(),
+        "flags": JMM_CXX_FLAGS.decode(),
+        "system_info": llama.llama_print_system_info().decode().strip(),
+    }
+
+
+def devices():
+    cdef size_t index, free, total
+    cdef ggml.ggml_backend_dev_t device
+    kinds = {
+        ggml.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
+        ggml.GGML_BACKEND_DEVICE_TYPE_GPU: "gpu",
+        ggml.GGML_BACKEND_DEVICE_TYPE_IGPU: "igpu",
+        ggml.GGML_BACKEND_DEVICE_TYPE_ACCEL: "accel",
+    }
+    found = []
+    for index in range(ggml.ggml_backend_dev_count()):
+        device = ggml.ggml_backend_dev_get(index)
+        ggml.ggml_backend_dev_memory(device, &free, &total)
+        found.append({
+            "name": ggml.ggml_backend_dev_name(device).decode(),
+            "description": ggml.ggml_backend_dev_description(device).decode(),
+            "kind": kinds.get(<int>ggml.ggml_backend_dev_type(device), "other"),
+            "memory_free": free,
+            "memory_total": total,
+        })
+    return found

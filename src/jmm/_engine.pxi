@@ -1,0 +1,522 @@
+# The engine: one model, the contexts that run it, and the forward pass.
+
+# LLAMA_MAX_SEQ: more sequences cannot share a batch.
+MAX_SEQUENCES = 256
+cdef int N_SEQ_MAX = 256
+
+# libmtmd asserts that a side has at most 46,000 pixels of 14 per patch.
+MAX_GRID = 3284
+
+# A page of 768 tokens and its prompt pass at once.
+cdef int N_UBATCH = 1024
+
+# llama.cpp pads the cache to a multiple of this.
+cdef int CELL_BLOCK = 256
+
+
+cdef struct Row:
+    int sequence
+    int index  # of the token in its sequence
+
+
+ctypedef vector[Chunk] Plan
+
+cdef cppclass Forward:
+    vector[Plan *] plans  # borrowed, per sequence
+    vector[int] starts
+    vector[int] stops
+    vector[int] offsets  # of the sequence's first row in `hidden`
+    vector[Row] rows  # of the batch that is being filled
+    vector[double] sums
+    vector[int8_t] finite
+    float *hidden  # borrowed, or NULL
+
+
+cdef class Engine:
+    """One model in memory, and the contexts that run it.
+
+    Thread-safe: calls from several threads run one after another. An engine belongs to the
+    process that made it.
+
+    Args:
+        model_path: GGUF of the language model.
+        mmproj_path: GGUF of the vision tower, None for text alone.
+        n_threads: Threads of the one pool that vision and language share.
+        n_gpu_layers: Layers on a GPU, -1 for all that fit there.
+        n_batch: Most tokens per native batch, 0 for as many as the work has.
+        n_ubatch: Most tokens per forward, 0 for a default.
+        f16_kv: Keeps keys and values in half precision.
+
+    Raises:
+        ModelLoadError: A file cannot be loaded, or the two do not fit.
+        OutOfMemoryError: They do not fit in memory.
+    """
+
+    cdef ggml.ggml_threadpool *pool  # owned, freed after the contexts that use it
+    cdef llama.llama_model *model  # owned
+    cdef llama.llama_context *ctx  # owned, made again when a batch needs more room
+    cdef llama.llama_batch_ext *batch  # owned, belongs to ctx
+    cdef mtmd.mtmd_context *vision  # owned, NULL without an mmproj
+    cdef const llama.llama_vocab *vocab  # borrowed from model
+    cdef Watch watch
+    cdef object lock
+    cdef int pid  # the process that may use the handles
+    cdef int capacity  # tokens that ctx has room for
+    cdef int n_batch
+    cdef int n_ubatch
+    cdef bool f16_kv
+    cdef bool undivided  # all of a batch must share one ubatch: no cache, or not causal
+    cdef readonly int n_threads
+    cdef readonly int n_embd
+    cdef readonly int n_ctx_train
+    cdef readonly int n_vocab
+    cdef readonly int patch_n_elem
+    cdef readonly int patch_n_merge
+    cdef readonly object n_bytes
+
+    def __cinit__(self, *args, **kwargs):
+        self.lock = threading.RLock()
+        self.pid = os.getpid()
+
+    def __init__(self, model_path, mmproj_path=None, *, int n_threads, int n_gpu_layers=-1,
+                 int n_batch=0, int n_ubatch=0, bool f16_kv=False):
+        self.n_batch = n_batch
+        self.n_ubatch = n_ubatch
+        self.f16_kv = f16_kv
+        self.n_threads = n_threads
+        _forget_errors()
+        try:
+            self._load(model_path, n_gpu_layers)
+            if mmproj_path is not None:
+                self._load_vision(mmproj_path, n_gpu_layers != 0)
+        except BaseException as error:
+            self._free()
+            if type(error) is MemoryError:
+                raise OutOfMemoryError(f"{model_path}: no memory to load the model") from None
+            raise
+
+    def __dealloc__(self):
+        if self.pid == os.getpid():
+            self._free()
+
+    cdef void _free(self) noexcept:
+        self._free_context()
+        if self.vision != NULL:
+            mtmd.mtmd_free(self.vision)
+            self.vision = NULL
+        if self.model != NULL:
+            llama.llama_model_free(self.model)
+            self.model = NULL
+        if self.pool != NULL:
+            ggml.ggml_threadpool_free(self.pool)
+            self.pool = NULL
+
+    cdef void _free_context(self) noexcept:
+        if self.batch != NULL:
+            llama.llama_batch_ext_free(self.batch)
+            self.batch = NULL
+        if self.ctx != NULL:
+            llama.llama_free(self.ctx)
+            self.ctx = NULL
+        self.capacity = 0
+
+    cdef _load(self, path, int n_gpu_layers):
+        cdef bytes name = os.fsencode(path)
+        cdef const char *c_name = name
+        cdef llama.llama_model_params params = llama.llama_model_default_params()
+        cdef ggml.ggml_threadpool_params pool = ggml.ggml_threadpool_params_default(self.n_threads)
+        pool.poll = 0  # idle workers sleep
+        self.pool = ggml.ggml_threadpool_new(&pool)
+        params.n_gpu_layers = n_gpu_layers
+        params.progress_callback = _keep_loading
+        params.progress_callback_user_data = &self.watch
+        with nogil:
+            self.model = llama.llama_model_load_from_file(c_name, params)
+        self._raise_interrupt()
+        if self.model == NULL:
+            raise _failure(ModelLoadError, f"{path}: the language model cannot be loaded")
+        if llama.llama_model_has_encoder(self.model):
+            raise ModelLoadError(f"{path}: encoder-decoder models are not supported")
+        self.vocab = llama.llama_model_get_vocab(self.model)
+        self.n_vocab = llama.llama_vocab_n_tokens(self.vocab)
+        self.n_embd = llama.llama_model_n_embd_out(self.model)
+        self.n_ctx_train = llama.llama_model_n_ctx_train(self.model)
+        self.n_bytes = llama.llama_model_size(self.model)
+
+    cdef _load_vision(self, path, bool use_gpu):
+        cdef bytes name = os.fsencode(path)
+        cdef const char *c_name = name
+        cdef mtmd.mtmd_context_params params = mtmd.mtmd_context_params_default()
+        params.use_gpu = use_gpu
+        params.print_timings = False
+        params.warmup = False
+        params.n_threads = self.n_threads
+        params.threadpool = self.pool
+        params.abort_callback = _should_stop
+        params.abort_callback_data = &self.watch
+        params.progress_callback = _keep_loading
+        params.progress_callback_user_data = &self.watch
+        with nogil:
+            self.vision = mtmd.mtmd_init_from_file(c_name, self.model, params)
+        self._raise_interrupt()
+        if self.vision == NULL:
+            raise _failure(ModelLoadError, f"{path}: the vision tower cannot be loaded")
+        self.patch_n_elem = mtmd.mtmd_get_patch_n_elem(self.vision)
+        self.patch_n_merge = mtmd.mtmd_get_patch_n_merge(self.vision)
+        if self.patch_n_elem == 0:
+            raise ModelLoadError(f"{path}: not a Qwen2-VL or Qwen2.5-VL vision tower")
+
+    cdef _raise_interrupt(self):
+        error = _take_error(&self.watch)
+        if error is not None:
+            raise error
+
+    cdef _check_usable(self):
+        if self.pid != os.getpid():
+            raise ForkedProcessError(
+                f"the model was loaded in process {self.pid} and this is process {os.getpid()}, "
+                "forked from it; load the model after forking, or start processes by spawn"
+            )
+        if self.model == NULL:
+            raise InputError("the model is closed")
+
+    def close(self):
+        """Frees the model. Further calls raise InputError."""
+        if self.pid != os.getpid():
+            return
+        with self.lock:
+            self._free()
+
+    # --- tokens ---
+
+    def tokenize(self, parts, *, bool add_special=False):
+        """Makes one sequence.
+
+        Args:
+            parts: In order, ``(text, parse_special)`` or ``(patches, grid_h, grid_w)``, where
+                ``patches`` is float32 ``[grid_h * grid_w, patch_n_elem]``, C-contiguous. With
+                ``parse_special`` false, text that looks like a special token stays text.
+            add_special: Adds the tokens that the vocabulary wants at the ends of a text.
+
+        Returns:
+            Sequence: It holds a copy of the patches.
+
+        Raises:
+            InputError: The parts have no tokens, are too long, or the model reads no pictures.
+        """
+        cdef Sequence sequence = Sequence()
+        with self.lock:
+            self._check_usable()
+            _forget_errors()
+            sequence.engine = self
+            if any(len(part) == 3 for part in parts):
+                self._tokenize_with_pictures(sequence, parts)
+            else:
+                for text, parse_special in parts:
+                    self._append_text(sequence, text.encode("utf-8"), parse_special)
+                if add_special and llama.llama_vocab_get_add_bos(self.vocab):
+                    sequence.tokens.insert(sequence.tokens.begin(), llama.llama_vocab_bos(self.vocab))
+                if add_special and llama.llama_vocab_get_add_eos(self.vocab):
+                    sequence.tokens.push_back(llama.llama_vocab_eos(self.vocab))
+            sequence._lay_out()
+        if sequence.n_tokens == 0:
+            raise InputError("the text is empty: it has no tokens")
+        return sequence
+
+    cdef _append_text(self, Sequence sequence, bytes text, bool parse_special):
+        cdef vector[llama.llama_token] tokens
+        cdef const char *c_text = text
+        cdef size_t n_text = len(text)
+        cdef int32_t n
+        if n_text == 0:
+            return
+        if n_text >= 2**31 - 1:
+            raise InputError(f"the text has {n_text} bytes; at most 2,147,483,646 are allowed")
+        with nogil:
+            # a token is at least one byte, but for the rare vocabulary that adds some
+            tokens.resize(n_text + 8)
+            n = llama.llama_tokenize(self.vocab, c_text, <int32_t>n_text, tokens.data(),
+                                     <int32_t>min(tokens.size(), <size_t>2**31 - 1), False,
+                                     parse_special)
+        if n < 0:
+            raise InputError(f"the text of {n_text} bytes cannot be tokenised")
+        sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.begin() + n)
+
+    cdef _tokenize_with_pictures(self, Sequence sequence, parts):
+        cdef vector[mtmd.mtmd_input_text] texts
+        cdef vector[mtmd.mtmd_input_part] items
+        cdef vector[const mtmd.mtmd_input_part *] pointers
+        cdef vector[mtmd.mtmd_bitmap *] bitmaps
+        cdef mtmd.mtmd_input_text text
+        cdef mtmd.mtmd_input_part item
+        cdef const float[:, ::1] patches
+        cdef bytes encoded
+        cdef size_t i
+        cdef int32_t status
+        if self.vision == NULL:
+            raise InputError(
+                "the model reads no pictures: it was loaded without an mmproj; "
+                "pass mmproj= to embed pictures"
+            )
+        keep = []
+        texts.reserve(len(parts))  # items point into it
+        try:
+            for part in parts:
+                item.text = NULL
+                item.bitmap = NULL
+                if len(part) == 2:
+                    encoded = part[0].encode("utf-8")
+                    if not encoded:
+                        continue
+                    keep.append(encoded)
+                    text.text, text.text_len = encoded, len(encoded)
+                    text.add_special, text.parse_special = False, part[1]
+                    texts.push_back(text)
+                    item.text = &texts.back()
+                else:
+                    patches, grid_h, grid_w = part
+                    self._check_patches(patches.shape[0], patches.shape[1], grid_h, grid_w)
+                    bitmaps.push_back(mtmd.mtmd_bitmap_init_from_patches(
+                        grid_w, grid_h, patches.shape[1], &patches[0, 0]))
+                    item.bitmap = bitmaps.back()
+                items.push_back(item)
+            for i in range(items.size()):
+                pointers.push_back(&items[i])
+            sequence.chunks = mtmd.mtmd_input_chunks_init()
+            with nogil:
+                status = mtmd.mtmd_tokenize_from_parts(
+                    self.vision, sequence.chunks, pointers.data(), pointers.size(), False)
+        finally:
+            for i in range(bitmaps.size()):
+                mtmd.mtmd_bitmap_free(bitmaps[i])
+        if status != 0:
+            raise _failure(InputError, "the item cannot be tokenised")
+
+    cdef _check_patches(self, n_rows, n_columns, grid_h, grid_w):
+        merge = self.patch_n_merge
+        if n_columns != self.patch_n_elem:
+            raise InputError(f"patches have {n_columns} columns; the model takes {self.patch_n_elem}")
+        if not (0 < grid_h <= MAX_GRID and 0 < grid_w <= MAX_GRID) or grid_h % merge or grid_w % merge:
+            raise InputError(
+                f"the grid is {grid_h} x {grid_w} patches; both must be multiples of {merge} "
+                f"from {merge} to {MAX_GRID}"
+            )
+        if n_rows != grid_h * grid_w:
+            raise InputError(
+                f"there are {n_rows} patches for a grid of {grid_h} x {grid_w} = {grid_h * grid_w}"
+            )
+
+    # --- the forward pass ---
+
+    def forward(self, list sequences, list spans, float[:, ::1] pooled,
+                float[:, ::1] hidden=None):
+        """Runs sequences through the model in one batch.
+
+        Args:
+            sequences: At most `MAX_SEQUENCES`, made by this engine's `tokenize`.
+            spans: Per sequence ``(start, stop)``: the rows whose mean is wanted.
+            pooled: float32 ``[len(sequences), n_embd]``; receives the means, not normalised.
+            hidden: float32 ``[sum of n_tokens, n_embd]``; receives the hidden state of every
+                token after the final norm. None if not wanted.
+
+        Returns:
+            list[bool]: Per sequence, whether all its numbers are finite.
+
+        Raises:
+            DecodeError, OutOfMemoryError: The native library failed; the engine stays usable.
+        """
+        cdef Sequence sequence
+        cdef Forward run
+        cdef int total = 0
+        with self.lock:
+            self._check_usable()
+            _forget_errors()
+            for sequence, (start, stop) in zip(sequences, spans, strict=True):
+                if sequence.engine is not self:
+                    raise InputError("a sequence belongs to another engine")
+                if not 0 <= start < stop <= sequence.n_tokens:
+                    raise InputError(f"span {start}:{stop} of {sequence.n_tokens} tokens")
+                run.plans.push_back(&sequence.plan)
+                run.starts.push_back(start)
+                run.stops.push_back(stop)
+                run.offsets.push_back(total)
+                total += sequence.n_tokens
+            if not 0 < len(sequences) <= MAX_SEQUENCES:
+                raise InputError(f"{len(sequences)} sequences; 1 to {MAX_SEQUENCES} share a batch")
+            if pooled.shape[0] != len(sequences) or pooled.shape[1] != self.n_embd:
+                raise InputError("pooled has the wrong shape")
+            if hidden is not None and (hidden.shape[0] != total or hidden.shape[1] != self.n_embd):
+                raise InputError("hidden has the wrong shape")
+            run.hidden = NULL
+            if hidden is not None:
+                run.hidden = &hidden[0, 0]
+            run.sums.resize(len(sequences) * self.n_embd)
+            run.finite.resize(len(sequences), 1)
+            try:
+                self._reserve(total)
+                with nogil:
+                    self._run(&run)
+            except MemoryError as error:
+                self._free_context()
+                if isinstance(error, OutOfMemoryError):
+                    raise
+                raise OutOfMemoryError(f"no memory for a batch of {total} tokens") from None
+            except RuntimeError as error:
+                self._free_context()
+                self._raise_interrupt()
+                if isinstance(error, DecodeError):
+                    raise
+                raise _failure(DecodeError, f"a batch of {total} tokens failed: {error}") from None
+            _write_means(&run, pooled)
+            finite = [flag != 0 for flag in run.finite]
+            # a NaN left in a masked cell would reach the next batch, as 0 * NaN
+            llama.llama_batch_ext_clear(self.batch)
+            if llama.llama_get_memory(self.ctx) != NULL:
+                llama.llama_memory_clear(llama.llama_get_memory(self.ctx), not all(finite))
+            return finite
+
+    cdef _reserve(self, int n_tokens):
+        """Makes a context with room for so many tokens, unless there is one."""
+        cdef llama.llama_context_params params
+        if self.ctx != NULL and n_tokens <= self.capacity:
+            return
+        self._free_context()
+        cdef int capacity = 2 * CELL_BLOCK
+        while capacity < n_tokens:
+            capacity *= 2
+        params = llama.llama_context_default_params()
+        params.n_ctx = capacity
+        params.n_batch = max(self.n_batch or capacity, N_SEQ_MAX)
+        params.n_ubatch = capacity if self.undivided else min(self.n_ubatch or N_UBATCH, capacity)
+        params.n_seq_max = N_SEQ_MAX
+        params.n_threads = params.n_threads_batch = self.n_threads
+        params.pooling_type = llama.LLAMA_POOLING_TYPE_NONE
+        params.type_k = params.type_v = ggml.GGML_TYPE_F16 if self.f16_kv else ggml.GGML_TYPE_F32
+        params.embeddings = True
+        params.kv_unified = True
+        params.no_perf = True
+        params.abort_callback = _should_stop
+        params.abort_callback_data = &self.watch
+        with nogil:
+            self.ctx = llama.llama_init_from_model(self.model, params)
+        if self.ctx == NULL:
+            raise _failure(DecodeError, f"no context of {capacity} tokens can be made")
+        llama.llama_attach_threadpool(self.ctx, self.pool, self.pool)
+        self.batch = llama.llama_batch_ext_init(self.ctx)
+        self.capacity = capacity
+        undivided = (llama.llama_get_memory(self.ctx) == NULL
+                     or not llama.llama_get_causal_attn(self.ctx))
+        if undivided and not self.undivided:
+            self.undivided = True
+            self._free_context()
+            self._reserve(n_tokens)
+
+    cdef int _run(self, Forward *run) except -1 nogil:
+        """Fills batches with the rows of all sequences, and decodes each when it is full."""
+        cdef size_t s, c, i
+        cdef int row
+        cdef llama.llama_pos pos
+        cdef Chunk chunk
+        cdef llama.llama_embd embd
+        cdef int n_batch = self.capacity
+        if self.n_batch > 0 and not self.undivided:
+            n_batch = min(n_batch, self.n_batch)
+        embd.n_rows = 1
+        embd.n_embd = llama.llama_model_n_embd_inp(self.model)
+        run.rows.reserve(n_batch)
+        for s in range(run.plans.size()):
+            pos, row = 0, 0
+            for c in range(run.plans[s].size()):
+                chunk = run.plans[s].at(c)
+                if chunk.tokens == NULL:
+                    self._encode(chunk.picture)
+                    embd.data = mtmd.mtmd_get_output_embd(self.vision)
+                for i in range(chunk.n_tokens):
+                    if <int>run.rows.size() == n_batch:
+                        self._decode(run)
+                    if chunk.tokens != NULL:
+                        self._add_token(s, chunk.tokens[i], pos + <llama.llama_pos>i)
+                    else:
+                        self._add_embd(s, embd, chunk.picture, pos, i)
+                        embd.data += embd.n_embd
+                    run.rows.push_back(Row(<int>s, row))
+                    row += 1
+                pos += chunk.n_pos
+        self._decode(run)
+        return 0
+
+    cdef int _encode(self, const mtmd.mtmd_input_chunk *picture) except -1 nogil:
+        cdef int status = mtmd.mtmd_encode_chunk(self.vision, picture)
+        if status != 0:
+            with gil:
+                raise _failure(DecodeError, "the vision tower failed")
+        return 0
+
+    cdef int _add_token(self, size_t s, llama.llama_token token, llama.llama_pos pos) except -1 nogil:
+        cdef int32_t row = llama.llama_batch_ext_add_token(self.batch, <int32_t>s, token)
+        if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, &pos):
+            with gil:
+                raise _failure(DecodeError, f"token {token} cannot be added to the batch")
+        llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+        return 0
+
+    cdef int _add_embd(self, size_t s, llama.llama_embd embd, const mtmd.mtmd_input_chunk *picture,
+                       llama.llama_pos pos, size_t i) except -1 nogil:
+        cdef mtmd.mtmd_decoder_pos at = mtmd.mtmd_image_tokens_get_decoder_pos(
+            mtmd.mtmd_input_chunk_get_tokens_image(picture), pos, i)
+        cdef llama.llama_pos[4] positions
+        cdef int32_t row = llama.llama_batch_ext_add_embd(self.batch, <int32_t>s, embd)
+        positions[0], positions[1], positions[2], positions[3] = at.t, at.y, at.x, at.z
+        if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, positions):
+            with gil:
+                raise _failure(DecodeError, "a picture's row cannot be added to the batch")
+        llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+        return 0
+
+    cdef int _decode(self, Forward *run) except -1 nogil:
+        """Decodes the batch, adds its rows to the sums and empties it."""
+        cdef int status
+        cdef size_t i
+        cdef const float *states
+        if run.rows.size() == 0:
+            return 0
+        status = llama.llama_process(self.ctx, llama.LLAMA_PROCESS_TYPE_DECODE, self.batch)
+        if status != 0:
+            with gil:
+                raise _failure(DecodeError, f"llama_process returned {status}")
+        states = llama.llama_get_embeddings(self.ctx)
+        if states == NULL:
+            with gil:
+                raise _failure(DecodeError, "the model returned no hidden states")
+        for i in range(run.rows.size()):
+            _take_row(run, run.rows[i], states + i * self.n_embd, self.n_embd)
+        run.rows.clear()
+        llama.llama_batch_ext_clear(self.batch)
+        return 0
+
+
+cdef void _take_row(Forward *run, Row row, const float *state, int n_embd) noexcept nogil:
+    cdef int i
+    cdef double *total = run.sums.data() + <size_t>row.sequence * n_embd
+    cdef bool inside = run.starts[row.sequence] <= row.index < run.stops[row.sequence]
+    cdef float probe = 0
+    if run.hidden != NULL:
+        memcpy(run.hidden + <size_t>(run.offsets[row.sequence] + row.index) * n_embd, state,
+               n_embd * sizeof(float))
+    for i in range(n_embd):
+        probe += state[i] * 0  # stays 0 but for NaN and infinity
+    if probe != 0:
+        run.finite[row.sequence] = 0
+    if inside:
+        for i in range(n_embd):
+            total[i] += state[i]
+
+
+cdef void _write_means(Forward *run, float[:, ::1] pooled) noexcept:
+    cdef size_t s, i
+    cdef size_t n_embd = pooled.shape[1]
+    cdef double n
+    for s in range(<size_t>pooled.shape[0]):
+        n = run.stops[s] - run.starts[s]
+        for i in range(n_embd):
+            pooled[s, i] = <float>(run.sums[s * n_embd + i] / n)

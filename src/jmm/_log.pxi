@@ -1,0 +1,51 @@
+# Native log lines go to logging.getLogger("jmm"); errors also into the next exception.
+
+_logger = logging.getLogger("jmm")
+_native = threading.local()
+cdef int _level = ggml.GGML_LOG_LEVEL_WARN
+_PYTHON_LEVEL = {
+    ggml.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
+    ggml.GGML_LOG_LEVEL_INFO: logging.INFO,
+    ggml.GGML_LOG_LEVEL_WARN: logging.WARNING,
+    ggml.GGML_LOG_LEVEL_ERROR: logging.ERROR,
+}
+
+
+cdef void _on_log(ggml.ggml_log_level level, const char *text, void *user_data) noexcept nogil:
+    if level < _level or level == ggml.GGML_LOG_LEVEL_CONT:
+        return
+    with gil:
+        _log(level, text)
+
+
+cdef void _log(int level, const char *text) noexcept:
+    try:
+        line = text.decode("utf-8", "replace").strip()
+        if level == ggml.GGML_LOG_LEVEL_ERROR:
+            _native.errors = [*getattr(_native, "errors", ()), line][-4:]
+        _logger.log(_PYTHON_LEVEL.get(level, logging.INFO), "%s", line)
+    except Exception:
+        pass  # a log line is never worth an application
+
+
+def set_native_log_level(int level):
+    """Sets from which `logging` level on native log lines reach the logger ``jmm``."""
+    global _level
+    _level = max(
+        (native for native, python in _PYTHON_LEVEL.items() if python <= level),
+        default=ggml.GGML_LOG_LEVEL_DEBUG,
+    )
+    if level > logging.ERROR:
+        _level = ggml.GGML_LOG_LEVEL_ERROR
+
+
+def _forget_errors():
+    _native.errors = []
+
+
+def _failure(kind, what):
+    """The exception for a native call that failed, with what native code logged about it."""
+    said = "; ".join(getattr(_native, "errors", ()))
+    if "alloc" in said.lower():
+        kind = OutOfMemoryError
+    return kind(f"{what}: {said}" if said else what)

@@ -1,0 +1,145 @@
+"""Checks of what the caller passed, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jmm.errors import InputError
+
+OnError: TypeAlias = Literal["raise", "nan"]
+
+MAX_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every encode method takes; documented at `Embedder.encode_images`."""
+
+    truncate_dim: int | None
+    normalize: bool
+    batch_size: int | None
+    on_error: OnError
+    show_progress: bool | None
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "nan"):
+            raise InputError(f"on_error is {self.on_error!r}; allowed are 'raise' and 'nan'")
+        count("batch_size", self.batch_size)
+
+
+def whole(name: str, value: object, low: int, high: int = MAX_COUNT) -> int:
+    """``value`` as an int within limits.
+
+    Raises:
+        InputError: It is no whole number, or out of the limits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name} is {value!r}; a whole number is needed")
+    if not low <= value <= high:
+        raise InputError(f"{name} is {value}; {low:,} to {high:,} are allowed")
+    return int(value)
+
+
+def count(name: str, value: object, high: int = MAX_COUNT) -> int:
+    """``value`` as an int of at least 1, or 0 for None."""
+    return 0 if value is None else whole(name, value, 1, high)
+
+
+def listed(items: object, what: str) -> list[Any]:
+    """All items of an iterable.
+
+    Raises:
+        InputError: ``items`` is not iterable, or is a mapping.
+    """
+    if isinstance(items, Mapping) or not isinstance(items, Iterable):
+        raise InputError(f"{type(items).__name__} given; one of the {what} or an iterable of them")
+    return list(items)
+
+
+def text(item: object) -> str:
+    """``item`` as a text that UTF-8 can hold.
+
+    Raises:
+        InputError: It is no str, or holds a lone surrogate.
+    """
+    if not isinstance(item, str):
+        raise InputError(f"a text is a str, and this is {type(item).__name__}")
+    try:
+        item.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds a lone surrogate, {item[error.start]!a} at position {error.start}; "
+            "decode the source with errors='replace'"
+        ) from None
+    return item
+
+
+PatchItem: TypeAlias = "tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]"
+
+
+def split_patches(
+    patches: npt.ArrayLike, grid_thw: npt.ArrayLike, n_elem: int
+) -> tuple[list[PatchItem], bool]:
+    """Cuts the patches of many pictures apart.
+
+    Args:
+        patches: float32 ``[sum of t*h*w, n_elem]``.
+        grid_thw: whole numbers ``[n, 3]``, or ``[3]`` for one picture.
+        n_elem: Numbers per patch.
+
+    Returns:
+        Per picture its patches and its ``(t, h, w)``, and whether one picture was given.
+
+    Raises:
+        InputError: Wrong type or shape, or the two do not agree.
+    """
+    rows, grids = _array(patches, "patches"), _array(grid_thw, "grid_thw")
+    if rows.dtype != np.float32:
+        raise InputError(f"patches have dtype {rows.dtype}; float32 is needed")
+    if rows.ndim != 2 or rows.shape[1] != n_elem:
+        raise InputError(f"patches have shape {list(rows.shape)}; [n, {n_elem}] is needed")
+    one = grids.ndim == 1 and grids.size > 0
+    grids = grids.reshape(-1, 3) if grids.size == 0 or grids.shape == (3,) else grids
+    if grids.dtype.kind not in "iu" and grids.size or grids.ndim != 2 or grids.shape[1] != 3:
+        raise InputError(
+            f"grid_thw has dtype {grids.dtype} and shape {list(grids.shape)}; whole numbers [n, 3] "
+            "or [3] are needed"
+        )
+    sizes = [int(t) * int(h) * int(w) for t, h, w in grids]
+    if min(sizes, default=1) < 1 or sum(sizes) != len(rows):
+        raise InputError(
+            f"there are {len(rows)} patches, and grid_thw asks for {sum(sizes)}; the grids are "
+            f"{grids[:8].tolist()}{'...' if len(grids) > 8 else ''}"
+        )
+    stops = np.cumsum(sizes, dtype=np.int64)
+    return [
+        (rows[stop - size : stop], grid)
+        for stop, size, grid in zip(stops, sizes, grids.astype(np.int64), strict=True)
+    ], one
+
+
+def _array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise InputError(f"{name} cannot be read as an array: {error}") from None
+
+
+def check_patches(item: PatchItem) -> npt.NDArray[np.float32]:
+    """The patches of one still picture, C-contiguous.
+
+    Raises:
+        InputError: The picture has several frames, or a number is NaN or infinite.
+    """
+    patches, (frames, _, _) = item
+    if frames != 1:
+        raise InputError(f"the grid has t={frames}; still pictures have 1")
+    if not np.isfinite(patches).all():
+        row, column = np.argwhere(~np.isfinite(patches))[0]
+        raise InputError(f"patches[{row}, {column}] is {patches[row, column]}; finite is needed")
+    return np.ascontiguousarray(patches)

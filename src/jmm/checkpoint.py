@@ -1,0 +1,285 @@
+"""What a GGUF file's header promises, checked before C code relies on it.
+
+llama.cpp asserts, and so ends the process, on some headers that a damaged or mismatched file
+can carry: a key of another type, a tensor of another shape, data cut off at the end.
+Everything it would assert on for the models that jmm serves is refused here by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from jmm.errors import ModelLoadError
+
+Shape: TypeAlias = "tuple[int, ...]"
+
+PROJECTORS = {"qwen2vl_merger": "Qwen2-VL", "qwen2.5vl_merger": "Qwen2.5-VL"}
+
+# GGUF types that libmtmd asserts, per key it reads for the towers above.
+_MMPROJ_TYPES = {
+    "clip.has_vision_encoder": "bool",
+    "clip.has_audio_encoder": "bool",
+    "clip.use_gelu": "bool",
+    "clip.use_silu": "bool",
+    "clip.projector_type": "str",
+    "clip.vision.projector_type": "str",
+    "clip.vision.projection_dim": "u32",
+    "clip.vision.image_size": "u32",
+    "clip.vision.patch_size": "u32",
+    "clip.vision.embedding_length": "u32",
+    "clip.vision.feed_forward_length": "u32",
+    "clip.vision.block_count": "u32",
+    "clip.vision.attention.head_count": "u32",
+    "clip.vision.attention.layer_norm_epsilon": "f32",
+    "clip.vision.image_mean": "arr[f32]",
+    "clip.vision.image_std": "arr[f32]",
+    "clip.vision.spatial_merge_size": "u32",
+    "clip.vision.n_wa_pattern": "u32",
+    "clip.vision.window_size": "u32",
+    "clip.vision.image_min_pixels": "u32",
+    "clip.vision.image_max_pixels": "u32",
+    "general.name": "str",
+    "general.description": "str",
+}
+_MMPROJ_REQUIRED = (
+    "clip.vision.projection_dim",
+    "clip.vision.image_size",
+    "clip.vision.patch_size",
+    "clip.vision.embedding_length",
+    "clip.vision.feed_forward_length",
+    "clip.vision.block_count",
+    "clip.vision.attention.head_count",
+    "clip.vision.attention.layer_norm_epsilon",
+    "clip.vision.image_mean",
+    "clip.vision.image_std",
+)
+MERGE_SIZE = 2
+_CHANNELS = 3
+_DEFAULT_WINDOW = 112
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of one GGUF file.
+
+    Attributes:
+        path: Where the file lies.
+        types: ``{key: GGUF type name}``.
+        metadata: ``{key: value}``; long arrays and arrays of strings are None.
+        shapes: ``{tensor name: ne}``, four numbers, fastest first.
+    """
+
+    path: str
+    types: Mapping[str, str]
+    metadata: Mapping[str, Any]
+    shapes: Mapping[str, Shape]
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        metadata: Mapping[str, tuple[str, Any]],
+        tensors: Mapping[str, tuple[str, Shape, int]],
+    ) -> Header:
+        """Builds it from what `_core.read_gguf` returns.
+
+        Raises:
+            ModelLoadError: The file ends before its tensors do.
+        """
+        size = os.path.getsize(path)
+        end = max((end for _, _, end in tensors.values()), default=0)
+        if end > size:
+            raise ModelLoadError(
+                f"{path}: the file is cut short: it has {size:,} bytes and its header promises "
+                f"{end:,}; copy or download it again"
+            )
+        return cls(
+            path,
+            {key: kind for key, (kind, _) in metadata.items()},
+            {key: value for key, (_, value) in metadata.items()},
+            {name: shape for name, (_, shape, _) in tensors.items()},
+        )
+
+    @property
+    def architecture(self) -> str:
+        """``general.architecture``, empty if the file has none."""
+        return str(self.metadata.get("general.architecture", ""))
+
+    def fail(self, why: str) -> ModelLoadError:
+        """An error about this file."""
+        return ModelLoadError(f"{self.path}: {why}")
+
+    def positive(self, key: str) -> int:
+        """The value of ``key``, a whole number above 0."""
+        value = self.metadata.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.fail(f"{key} is {value!r}; a whole number above 0 is needed")
+        return value
+
+
+def check_readable(path: str) -> None:
+    """Raises ModelLoadError unless ``path`` is a file that can be opened."""
+    if not os.path.exists(path):
+        raise ModelLoadError(f"{path}: there is no such file")
+    if not os.path.isfile(path):
+        raise ModelLoadError(f"{path}: this is no file; a GGUF file is needed")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelLoadError(f"{path}: the file cannot be opened: {error.strerror}") from None
+    if magic != b"GGUF":
+        raise ModelLoadError(
+            f"{path}: not a GGUF file: it starts with {magic!r} instead of b'GGUF'"
+        )
+
+
+def check_text(header: Header) -> None:
+    """Checks a language model.
+
+    Raises:
+        ModelLoadError: It is another kind of file, or its numbers contradict each other.
+    """
+    architecture = header.architecture
+    if not architecture:
+        raise header.fail("the file names no general.architecture")
+    if architecture == "clip":
+        raise header.fail("this is a vision tower; pass it as mmproj=, and a language model first")
+    if architecture == "qwen2vl":
+        _check_qwen2vl(header)
+
+
+def _check_qwen2vl(header: Header) -> None:
+    n_embd = header.positive("qwen2vl.embedding_length")
+    n_head = header.positive("qwen2vl.attention.head_count")
+    head = header.metadata.get("qwen2vl.attention.key_length", n_embd // n_head)
+    if n_embd % n_head or head != n_embd // n_head:
+        raise header.fail(f"{n_embd} components cannot be split into {n_head} heads of {head}")
+    n_rot = header.metadata.get("qwen2vl.rope.dimension_count", head)
+    if n_rot != head:
+        raise header.fail(f"qwen2vl.rope.dimension_count is {n_rot}; the head has {head}")
+    sections = header.metadata.get("qwen2vl.rope.dimension_sections")
+    if not isinstance(sections, list) or min(sections, default=-1) < 0 or sum(sections) * 2 != head:
+        raise header.fail(
+            f"qwen2vl.rope.dimension_sections is {sections}; its sum must be {head // 2}, "
+            "half of the head"
+        )
+    if header.types.get("qwen2vl.attention.layer_norm_rms_epsilon") != "f32":
+        raise header.fail("qwen2vl.attention.layer_norm_rms_epsilon is missing")
+
+
+def check_mmproj(header: Header, text: Header) -> None:
+    """Checks a vision tower and that it belongs to a language model.
+
+    Raises:
+        ModelLoadError: It is another kind of file, of a family that is not supported, does not
+            fit the language model, or its numbers contradict each other.
+    """
+    if header.architecture != "clip":
+        raise header.fail(
+            f"this is a language model of architecture {header.architecture!r}, not a vision "
+            "tower; mmproj= takes the mmproj file"
+        )
+    for key, wanted in _MMPROJ_TYPES.items():
+        found = header.types.get(key, wanted)
+        if found != wanted:
+            raise header.fail(f"{key} has type {found}; {wanted} is needed")
+    for key in _MMPROJ_REQUIRED:
+        if key not in header.types:
+            raise header.fail(f"{key} is missing")
+    if not header.metadata.get("clip.has_vision_encoder", False):
+        raise header.fail("the file has no vision tower")
+    projector = header.metadata.get("clip.projector_type") or header.metadata.get(
+        "clip.vision.projector_type"
+    )
+    if projector not in PROJECTORS:
+        families = ", ".join(PROJECTORS.values())
+        raise header.fail(f"projector type {projector!r} is not supported; {families} are")
+    _check_pair(header, text)
+    _check_tower(header, windowed=projector == "qwen2.5vl_merger")
+
+
+def _check_pair(header: Header, text: Header) -> None:
+    if text.architecture != "qwen2vl":
+        raise header.fail(
+            f"the language model {text.path} has architecture {text.architecture!r}; this vision "
+            "tower belongs to a qwen2vl model"
+        )
+    n_embd, n_out = (
+        text.positive("qwen2vl.embedding_length"),
+        header.positive("clip.vision.projection_dim"),
+    )
+    if n_embd != n_out:
+        raise header.fail(
+            f"it gives rows of {n_out} numbers, the language model {text.path} takes {n_embd}; "
+            "the two files belong to different models"
+        )
+
+
+def _check_tower(header: Header, *, windowed: bool) -> None:
+    n_embd = header.positive("clip.vision.embedding_length")
+    n_head = header.positive("clip.vision.attention.head_count")
+    n_out = header.positive("clip.vision.projection_dim")
+    patch = header.positive("clip.vision.patch_size")
+    merge = header.metadata.get("clip.vision.spatial_merge_size", MERGE_SIZE)
+    if n_embd % n_head or (n_embd // n_head) % 4:
+        raise header.fail(f"{n_embd} components cannot be split into {n_head} heads")
+    if merge != MERGE_SIZE:
+        raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
+    if windowed:
+        header.positive("clip.vision.n_wa_pattern")
+        window = header.metadata.get("clip.vision.window_size", _DEFAULT_WINDOW)
+        if window <= 0 or window % (patch * merge):
+            raise header.fail(f"window_size is {window}; a multiple of {patch * merge} is needed")
+
+    kernel = (patch, patch, _CHANNELS, n_embd)
+    flat = (patch * patch * _CHANNELS * 2, n_embd)
+    if "v.patch_embd.weight_flat" in header.shapes:
+        _expect(header, "v.patch_embd.weight_flat", flat)
+    else:
+        _expect(header, "v.patch_embd.weight", kernel)
+        _expect(header, "v.patch_embd.weight.1", kernel)
+    merged = n_embd * merge * merge
+    _expect(header, "v.post_ln.weight", (n_embd,))
+    _expect(header, "mm.0.weight", (merged, merged))
+    _expect(header, "mm.0.bias", (merged,))
+    _expect(header, "mm.2.weight", (merged, n_out))
+    _expect(header, "mm.2.bias", (n_out,))
+    for layer in range(header.positive("clip.vision.block_count")):
+        _check_layer(header, f"v.blk.{layer}.", n_embd, windowed=windowed)
+
+
+def _check_layer(header: Header, prefix: str, n_embd: int, *, windowed: bool) -> None:
+    for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+        _expect(header, f"{prefix}{name}.weight", (n_embd, n_embd))
+        _expect(header, f"{prefix}{name}.bias", (n_embd,))
+    for name in ("ln1", "ln2"):
+        _expect(header, f"{prefix}{name}.weight", (n_embd,))
+        if not windowed:
+            _expect(header, f"{prefix}{name}.bias", (n_embd,))
+    # Old converters named the two the other way round, which libmtmd tells by their shape.
+    up, down = f"{prefix}ffn_up", f"{prefix}ffn_down"
+    if header.shapes.get(f"{down}.weight", ())[:1] == (n_embd,):
+        up, down = down, up
+    n_ff = header.shapes.get(f"{up}.weight", (0, 0))[1]
+    if n_ff == n_embd:
+        raise header.fail(f"{up}.weight is square, which cannot be told from its counterpart")
+    _expect(header, f"{up}.weight", (n_embd, n_ff))
+    _expect(header, f"{down}.weight", (n_ff, n_embd))
+    _expect(header, f"{up}.bias", (n_ff,))
+    _expect(header, f"{down}.bias", (n_embd,))
+    if windowed:
+        _expect(header, f"{prefix}ffn_gate.weight", (n_embd, n_ff))
+        _expect(header, f"{prefix}ffn_gate.bias", (n_ff,))
+
+
+def _expect(header: Header, name: str, shape: Shape) -> None:
+    found = header.shapes.get(name)
+    if found is None:
+        raise header.fail(f"tensor {name} is missing")
+    wanted = shape + (1,) * (4 - len(shape))
+    if found != wanted:
+        raise header.fail(f"tensor {name} has shape {found}; {wanted} is needed")

@@ -1,0 +1,38 @@
+"""``jmm info``: what a model file is and how it would be run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from jmm import runtime
+from jmm.cli.embed import add_model_options
+from jmm.embedder import Embedder
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(commands: Commands) -> argparse.ArgumentParser:
+    """Declares the command."""
+    parser = commands.add_parser("info", help="tell about a model and this build")
+    parser.add_argument("path", nargs="?", metavar="MODEL", help="the same as --model")
+    add_model_options(parser)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Loads the model and prints its `Embedder.info` and `build_info`."""
+    with Embedder(
+        arguments.path or arguments.model,
+        arguments.mmproj,
+        profile=arguments.profile,
+        task=arguments.task,
+        n_threads=arguments.threads,
+    ) as embedder:
+        facts = {**embedder.info, **runtime.build_info()}
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        print(f"{name:{width}}  {shown}")
+    return 0

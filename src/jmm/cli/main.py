@@ -1,0 +1,44 @@
+"""Parses the command line and runs one command."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from jmm.cli import embed, info
+from jmm.errors import JmmError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: Words after the program's name; None for those of this process.
+
+    Returns:
+        Exit status: 0, 1 after an error, 2 after wrong usage, 130 after Ctrl-C.
+    """
+    parser = argparse.ArgumentParser(
+        prog="jmm", description="Pictures and text into vectors, from GGUF models."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in (embed, info):
+        command.add_parser(commands).set_defaults(run=command.run)
+    arguments = parser.parse_args(argv)
+    logger = logging.getLogger("jmm")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("jmm: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        status = arguments.run(arguments)
+    except (JmmError, OSError) as error:
+        print(f"jmm: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("jmm: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        logger.removeHandler(handler)
+    return int(status)

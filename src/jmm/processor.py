@@ -1,0 +1,109 @@
+"""How a model's pictures are cut, settled once from arguments, profile and file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jmm import arguments, preprocess
+from jmm.errors import InputError
+from jmm.profiles import Profile
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Defaults of transformers' Qwen2VLImageProcessor.
+MIN_PIXELS = 56 * 56
+MAX_PIXELS = 28 * 28 * 1280
+
+
+@dataclass(frozen=True)
+class Processor:
+    """Turns RGB pictures into the patches that one model takes.
+
+    Attributes:
+        min_pixels: Least area after resizing.
+        max_pixels: Greatest area after resizing.
+        patch_size: Pixels per side of a patch.
+        image_mean: Per channel, of values in [0, 1].
+        image_std: Per channel, of values in [0, 1].
+        reason: Where the two limits come from.
+    """
+
+    min_pixels: int
+    max_pixels: int
+    patch_size: int
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    reason: str
+
+    @classmethod
+    def of(
+        cls,
+        metadata: Mapping[str, Any],
+        profile: Profile,
+        min_pixels: int | None,
+        max_pixels: int | None,
+    ) -> Processor:
+        """Settles the values: an argument wins over the profile, that over the mmproj file.
+
+        Args:
+            metadata: Of the mmproj file, empty without one.
+            profile: The model family.
+            min_pixels: What the caller asked for, or None.
+            max_pixels: What the caller asked for, or None.
+
+        Raises:
+            InputError: The limits are no whole numbers above 0, or cross.
+        """
+        least, least_reason = _settle("min_pixels", min_pixels, profile, metadata, MIN_PIXELS)
+        most, most_reason = _settle("max_pixels", max_pixels, profile, metadata, MAX_PIXELS)
+        if least > most:
+            raise InputError(f"min_pixels={least} is above max_pixels={most}")
+        return cls(
+            least,
+            most,
+            metadata.get("clip.vision.patch_size", 14),
+            _decimals(metadata.get("clip.vision.image_mean", preprocess.CLIP_MEAN)),
+            _decimals(metadata.get("clip.vision.image_std", preprocess.CLIP_STD)),
+            f"min_pixels: {least_reason}; max_pixels: {most_reason}",
+        )
+
+    def __call__(self, picture: Image.Image) -> tuple[npt.NDArray[np.float32], int, int]:
+        """Cuts one RGB picture.
+
+        Returns:
+            Patches, float32 ``[grid_h * grid_w, 6 * patch_size**2]``, and the two sides of the
+            grid.
+        """
+        patches, (_, grid_h, grid_w) = preprocess.preprocess(
+            picture,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            patch_size=self.patch_size,
+            image_mean=self.image_mean,
+            image_std=self.image_std,
+        )
+        return patches, int(grid_h), int(grid_w)
+
+
+def _settle(
+    name: str, given: int | None, profile: Profile, metadata: Mapping[str, Any], default: int
+) -> tuple[int, str]:
+    candidates = (
+        (given, "argument"),
+        (getattr(profile, name), f"profile {profile.name}"),
+        (metadata.get(f"clip.vision.image_{name}"), "mmproj file"),
+        (default, "default of the Qwen2-VL processor"),
+    )
+    value, reason = next(pair for pair in candidates if pair[0] is not None)
+    return arguments.whole(name, value, 1), reason
+
+
+def _decimals(values: tuple[float, ...] | list[float]) -> tuple[float, ...]:
+    """The file holds float32; the reference computes from the decimals it was written from."""
+    return tuple(float(str(np.float32(value))) for value in values)

@@ -1,0 +1,216 @@
+"""What each model family expects around its input, as data.
+
+A prompt is a tuple of pieces: `Special` (one special token), plain text, and the slots `TEXT`
+and `PICTURE`. Neighbouring plain pieces are joined before they are tokenised, as the
+reference tokenises the whole string; only a `Special` of the profile ever becomes a special
+token, never what a user typed.
+
+Sources: jina-embeddings-v4's modelling code and model page (prompts, pooling, dims, pixels);
+Qwen2-VL's preprocessor_config (pixel limits).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jmm.errors import InputError
+
+Metadata: TypeAlias = Mapping[str, Any]
+Patches: TypeAlias = "tuple[npt.NDArray[np.float32], int, int]"
+Part: TypeAlias = "tuple[str, bool] | Patches"
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special token of the vocabulary, by its text."""
+
+    token: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where an item's content goes."""
+
+    kind: Literal["text", "picture"]
+
+
+TEXT = Slot("text")
+PICTURE = Slot("picture")
+Prompt: TypeAlias = "tuple[Special | Slot | str, ...]"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One model family.
+
+    Attributes:
+        name: What `Embedder(profile=...)` takes.
+        query: Prompt of a query, per task.
+        document: Prompt of a text document, per task.
+        image: Prompt of a picture, None for a model that reads text alone. The markers
+            around the picture itself are libmtmd's.
+        image_span: Which rows of a picture's sequence are pooled: all of them, or the
+            picture and the one marker on each side of it.
+        dims: Legal values of ``truncate_dim``, in increasing order; empty for any.
+        min_pixels: Least area of a picture after resizing; None to take the file's.
+        max_pixels: Greatest area of a picture after resizing; None to take the file's.
+        n_ctx: Most tokens of one item, None for what the model was trained with.
+        add_special: Whether a text gets the begin and end tokens that its vocabulary wants.
+        normalization: Unicode form that the reference tokenizer brings text to.
+    """
+
+    name: str
+    query: Mapping[str, Prompt]
+    document: Mapping[str, Prompt]
+    image: Prompt | None
+    image_span: Literal["all", "picture"] = "all"
+    dims: tuple[int, ...] = ()
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    n_ctx: int | None = None
+    add_special: bool = False
+    normalization: Literal["NFC"] | None = None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names that ``task`` takes; the first is the default."""
+        return tuple(self.query)
+
+    def text_parts(self, prompt: Prompt, text: str) -> list[Part]:
+        """Fills a text prompt."""
+        return list(self._fill(prompt, text, None))
+
+    def image_parts(self, patches: npt.NDArray[np.float32], grid_h: int, grid_w: int) -> list[Part]:
+        """Fills the picture prompt.
+
+        Raises:
+            InputError: The family reads no pictures.
+        """
+        if self.image is None:
+            raise InputError(f"profile {self.name} reads no pictures")
+        return list(self._fill(self.image, "", (patches, grid_h, grid_w)))
+
+    def _fill(self, prompt: Prompt, text: str, picture: Patches | None) -> Iterable[Part]:
+        plain = ""
+        for piece in prompt:
+            if isinstance(piece, str) or piece == TEXT:
+                plain += piece if isinstance(piece, str) else text
+                continue
+            if plain:
+                yield self._normalize(plain), False
+                plain = ""
+            if isinstance(piece, Special):
+                yield piece.token, True
+            elif picture is not None:
+                yield picture
+        if plain:
+            yield self._normalize(plain), False
+
+    def _normalize(self, text: str) -> str:
+        return unicodedata.normalize(self.normalization, text) if self.normalization else text
+
+    def picture_rows(self, span: tuple[int, int], n_tokens: int) -> tuple[int, int]:
+        """Rows to pool of a sequence whose picture fills the rows ``span``."""
+        if self.image_span == "all":
+            return 0, n_tokens
+        return span[0] - 1, span[1] + 1
+
+
+def _same(tasks: Iterable[str], prompt: Prompt) -> dict[str, Prompt]:
+    return dict.fromkeys(tasks, prompt)
+
+
+JINA_V4 = Profile(
+    name="jina-embeddings-v4",
+    query=_same(("retrieval", "text-matching", "code"), ("Query: ", TEXT)),
+    document={
+        "retrieval": ("Passage: ", TEXT),
+        "text-matching": ("Query: ", TEXT),
+        "code": ("Passage: ", TEXT),
+    },
+    image=(
+        Special("<|im_start|>"),
+        "user\n",
+        PICTURE,
+        "Describe the image.",
+        Special("<|im_end|>"),
+        "\n",
+    ),
+    image_span="picture",
+    dims=(128, 256, 512, 1024, 2048),
+    min_pixels=3136,
+    max_pixels=602_112,
+    n_ctx=32_768,
+    normalization="NFC",
+)
+
+QWEN_VL = Profile(
+    name="qwen2.5-vl",
+    query={"retrieval": (TEXT,)},
+    document={"retrieval": (TEXT,)},
+    image=(PICTURE,),
+    n_ctx=32_768,
+    normalization="NFC",
+)
+
+PLAIN_TEXT = Profile(
+    name="text",
+    query={"retrieval": (TEXT,)},
+    document={"retrieval": (TEXT,)},
+    image=None,
+    add_special=True,
+)
+
+PROFILES = {profile.name: profile for profile in (JINA_V4, QWEN_VL, PLAIN_TEXT)}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A profile and why it was taken."""
+
+    profile: Profile
+    reason: str = field(compare=False)
+
+
+def choose(metadata: Metadata, name: str | None = None) -> Choice:
+    """Picks the profile of a model.
+
+    Args:
+        metadata: Of the text GGUF: ``{key: value}``.
+        name: A profile's name, which decides alone.
+
+    Returns:
+        The profile, with the reason in a few words.
+
+    Raises:
+        InputError: There is no profile of that name.
+
+    Example:
+        >>> choose({"general.architecture": "qwen2vl"}).profile.name
+        'qwen2.5-vl'
+    """
+    if name is not None:
+        return Choice(_named(name, "profile"), "asked for by name")
+    written = metadata.get("jmm.profile")
+    if isinstance(written, str):
+        return Choice(_named(written, "jmm.profile of the model"), "jmm.profile in the model file")
+    for key in ("general.name", "general.basename", "general.finetune"):
+        value = str(metadata.get(key, "")).lower().replace("_", "-").replace(" ", "-")
+        if "jina-embeddings-v4" in value:
+            return Choice(JINA_V4, f"{key} is {metadata[key]!r}")
+    architecture = metadata.get("general.architecture")
+    if architecture == "qwen2vl":
+        return Choice(QWEN_VL, "general.architecture is 'qwen2vl'")
+    return Choice(PLAIN_TEXT, f"no other profile is known for architecture {architecture!r}")
+
+
+def _named(name: str, what: str) -> Profile:
+    if name not in PROFILES:
+        raise InputError(f"{what} is {name!r}; known profiles are {', '.join(PROFILES)}")
+    return PROFILES[name]

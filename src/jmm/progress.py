@@ -1,0 +1,23 @@
+"""The progress bar, where one was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Yields a function that counts finished items.
+
+    Args:
+        total: Number of items.
+        shown: False draws nothing.
+    """
+    if not shown:
+        yield lambda _: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="item") as bar:
+        yield bar.update

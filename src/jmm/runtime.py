@@ -1,0 +1,114 @@
+"""What this build and this machine offer."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from pathlib import Path
+
+from jmm import _core
+from jmm.errors import InputError
+
+MAX_THREADS = 512
+"""GGML_MAX_N_THREADS."""
+
+
+def build_info() -> dict[str, object]:
+    """Tells what this build is made of.
+
+    Returns:
+        ``version`` of jmm, ``llama_cpp`` version, ``patches`` applied to it in order,
+        ``compiler``, ``flags`` and ``system_info`` (instruction sets, as ggml words them).
+
+    Example:
+        >>> build_info()["llama_cpp"]
+        'b11549'
+    """
+    return _core.build_info()
+
+
+def devices() -> list[dict[str, object]]:
+    """Lists the devices that this build can compute on.
+
+    Returns:
+        Per device ``name``, ``description``, ``kind`` ("cpu", "gpu", "igpu", "accel" or
+        "other"), ``memory_free`` and ``memory_total`` in bytes.
+
+    Example:
+        >>> devices()[-1]["kind"]
+        'cpu'
+    """
+    return _core.devices()
+
+
+def set_log_level(level: int | str) -> None:
+    """Sets from which level on native log lines reach ``logging.getLogger("jmm")``.
+
+    Nothing is printed unless the application attaches a handler. The default is WARNING.
+
+    Args:
+        level: A level of `logging`, as number or name.
+
+    Raises:
+        InputError: `logging` has no such level.
+
+    Example:
+        >>> set_log_level("INFO")
+    """
+    value = logging.getLevelName(level.upper()) if isinstance(level, str) else level
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"level is {level!r}; a level of the logging module is needed")
+    logging.getLogger("jmm").setLevel(value)
+    _core.set_native_log_level(value)
+
+
+def default_threads() -> int:
+    """Cores that this process may use: its affinity, and its cgroup's quota rounded up.
+
+    Example:
+        >>> 1 <= default_threads() <= os.cpu_count()
+        True
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = _cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    return max(1, min(count, math.ceil(quota), MAX_THREADS))
+
+
+def _cgroup_quota(membership: Path, root: Path) -> float:
+    """CPUs that the cgroups of this process allow, infinity without a limit.
+
+    A limit of any ancestor counts too. Version 2 writes "quota period" (or "max period")
+    into cpu.max, version 1 two files, with a quota of -1 for none.
+    """
+    lowest = math.inf
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / "cpu" if controllers else root
+        parts = [part for part in path.split("/") if part]
+        for depth in range(len(parts) + 1):
+            group = base.joinpath(*parts[:depth])
+            lowest = min(lowest, _limit(group, version=1 if controllers else 2))
+    return lowest
+
+
+def _limit(group: Path, *, version: int) -> float:
+    if version == 2:
+        words = _read(group / "cpu.max").split()
+    else:
+        words = [_read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    try:
+        quota, period = (int(word) for word in words)
+    except ValueError:
+        return math.inf
+    return quota / period if quota > 0 and period > 0 else math.inf
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
