@@ -1,11 +1,13 @@
 """Pictures and text into vectors, in this process, from GGUF models.
 
-    from jmm import Embedder
-
-    with Embedder("model.gguf", "mmproj.gguf") as embedder:
-        pages = embedder.encode_images(["page-1.png", "page-2.png"])
-        query = embedder.encode_query("quarterly revenue by region")
-    print(pages @ query)
+Example:
+    >>> import numpy as np
+    >>> from jmm import Embedder
+    >>> with Embedder() as embedder:
+    ...     pages = embedder.encode_images(np.zeros((2, 56, 84, 3), np.uint8))
+    ...     query = embedder.encode_query("quarterly revenue by region")
+    >>> (pages @ query).shape
+    (2,)
 """
 
 import logging

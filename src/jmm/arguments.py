@@ -105,7 +105,7 @@ def split_patches(
         raise InputError(f"patches have shape {list(rows.shape)}; [n, {n_elem}] is needed")
     one = grids.ndim == 1 and grids.size > 0
     grids = grids.reshape(-1, 3) if grids.size == 0 or grids.shape == (3,) else grids
-    if grids.dtype.kind not in "iu" and grids.size or grids.ndim != 2 or grids.shape[1] != 3:
+    if (grids.size and grids.dtype.kind not in "iu") or grids.ndim != 2 or grids.shape[1] != 3:
         raise InputError(
             f"grid_thw has dtype {grids.dtype} and shape {list(grids.shape)}; whole numbers [n, 3] "
             "or [3] are needed"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
-def plan(
-    n_tokens: Sequence[int], *, max_tokens: int, max_sequences: int
-) -> list[list[int]]:
+def plan(n_tokens: Sequence[int], *, max_tokens: int, max_sequences: int) -> list[list[int]]:
     """Groups sequences into batches, longest first.
 
     Args:

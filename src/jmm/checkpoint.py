@@ -7,12 +7,14 @@ Everything it would assert on for the models that jmm serves is refused here by 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jmm.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -89,7 +91,7 @@ class Header:
         Raises:
             ModelLoadError: The file ends before its tensors do.
         """
-        size = os.path.getsize(path)
+        size = Path(path).stat().st_size
         end = max((end for _, _, end in tensors.values()), default=0)
         if end > size:
             raise ModelLoadError(
@@ -122,12 +124,12 @@ class Header:
 
 def check_readable(path: str) -> None:
     """Raises ModelLoadError unless ``path`` is a file that can be opened."""
-    if not os.path.exists(path):
+    if not Path(path).exists():
         raise ModelLoadError(f"{path}: there is no such file")
-    if not os.path.isfile(path):
+    if not Path(path).is_file():
         raise ModelLoadError(f"{path}: this is no file; a GGUF file is needed")
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             magic = file.read(4)
     except OSError as error:
         raise ModelLoadError(f"{path}: the file cannot be opened: {error.strerror}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,6 +44,11 @@ BATCH_TOKENS = 2048
 # pictures are planned by tokens.
 WINDOW_ITEMS = 4096
 WINDOW_PICTURE_TOKENS = BATCH_TOKENS
+
+_NOT_FINITE = (
+    "the model gave NaN or infinity; the usual cause are F16 weights or activations beyond their "
+    "range: try a BF16 or F32 file"
+)
 
 _logger = logging.getLogger("jmm")
 
@@ -138,13 +144,17 @@ class Embedder:
             None if self._mmproj is None else self._mmproj.path,
             n_threads=arguments.count("n_threads", n_threads, runtime.MAX_THREADS)
             or runtime.default_threads(),
-            n_gpu_layers=-1 if n_gpu_layers is None else arguments.whole("n_gpu_layers", n_gpu_layers, -1),
+            n_gpu_layers=arguments.whole(
+                "n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1
+            ),
             n_batch=arguments.count("n_batch", n_batch),
             n_ubatch=arguments.count("n_ubatch", n_ubatch),
             f16_kv=f16_kv,
         )
         limit = self._engine.n_ctx_train
-        self._n_ctx = arguments.count("n_ctx", n_ctx, limit) or min(self._profile.n_ctx or limit, limit)
+        self._n_ctx = arguments.count("n_ctx", n_ctx, limit) or min(
+            self._profile.n_ctx or limit, limit
+        )
 
     def __enter__(self) -> Embedder:
         return self
@@ -156,8 +166,9 @@ class Embedder:
         return _restore, (self._arguments,)
 
     def __repr__(self) -> str:
-        name = os.path.basename(self._text.path)
-        return f"<Embedder {name} profile={self._profile.name} dim={self.dim}>"
+        return (
+            f"<Embedder {Path(self._text.path).name} profile={self._profile.name} dim={self.dim}>"
+        )
 
     def close(self) -> None:
         """Frees the model; further calls raise InputError. Closing twice does nothing."""
@@ -368,7 +379,7 @@ class Embedder:
         picture = images.to_rgb(source, reference_modes=self._reference_modes)
         return self._engine.tokenize(self._profile.image_parts(*self._processor(picture)))
 
-    def _patches(self, item: arguments.PatchItem) -> _core.Sequence:
+    def _patch(self, item: arguments.PatchItem) -> _core.Sequence:
         _, (_, grid_h, grid_w) = item
         patches = arguments.check_patches(item)
         return self._engine.tokenize(self._profile.image_parts(patches, int(grid_h), int(grid_w)))
@@ -425,7 +436,7 @@ class Embedder:
         window: list[tuple[int, _core.Sequence]],
         pooled: Float32,
         options: Options,
-        advance: Callable[[int], None],
+        advance: Callable[[int], object],
     ) -> None:
         batches = batching.plan(
             [sequence.n_tokens for _, sequence in window],
@@ -455,11 +466,7 @@ class Embedder:
             elif len(batch) > 1:
                 self._run_batch([(index, sequence)], pooled, options)
             else:
-                error = NonFiniteError(
-                    "the model gave NaN or infinity; weights of less range than the activations "
-                    "are the usual cause: try a BF16 or F32 file"
-                )
-                _fail(error, index, options.on_error)
+                _fail(NonFiniteError(_NOT_FINITE), index, options.on_error)
 
     def _span(self, sequence: _core.Sequence) -> tuple[int, int]:
         if sequence.picture_span is None:

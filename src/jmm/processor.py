@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,13 @@ import numpy.typing as npt
 
 from jmm import arguments, preprocess
 from jmm.errors import InputError
-from jmm.profiles import Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from PIL import Image
+
+    from jmm.profiles import Profile
 
 # Defaults of transformers' Qwen2VLImageProcessor.
 MIN_PIXELS = 56 * 56

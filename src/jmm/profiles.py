@@ -14,12 +14,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jmm.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Metadata: TypeAlias = Mapping[str, Any]
 Patches: TypeAlias = "tuple[npt.NDArray[np.float32], int, int]"

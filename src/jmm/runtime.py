@@ -73,7 +73,7 @@ def default_threads() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = _cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    return max(1, min(count, math.ceil(quota), MAX_THREADS))
+    return max(1, math.ceil(min(count, quota, MAX_THREADS)))
 
 
 def _cgroup_quota(membership: Path, root: Path) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,8 @@ import numpy as np
 from jmm.embedder import Embedder
 
 if TYPE_CHECKING:
+    import argparse
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from jmm import runtime
@@ -10,6 +9,8 @@ from jmm.cli.embed import add_model_options
 from jmm.embedder import Embedder
 
 if TYPE_CHECKING:
+    import argparse
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jmm.cli import embed, info
 from jmm.errors import JmmError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
