@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -173,11 +172,12 @@ def fetch(project: Project, lock: Lock) -> Path:
         project.cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=project.cache) as folder:
             _pip_download(lock, Path(folder), sdist)
-            os.replace(Path(folder) / lock.sdist_name, sdist)
+            (Path(folder) / lock.sdist_name).replace(sdist)
     found = sha256(sdist.read_bytes())
     if found != lock.sha256:
         raise SourceError(
-            f"{sdist} is not the pinned file.\n  found  sha256 {found}\n  needed sha256 {lock.sha256}\n"
+            f"{sdist} is not the pinned file.\n"
+            f"  found  sha256 {found}\n  needed sha256 {lock.sha256}\n"
             f"Remove it and fetch again: rm '{sdist}' && {SELF} fetch"
         )
     return sdist
@@ -314,7 +314,8 @@ def _names_until(series: list[str], until: str | None) -> list[str]:
     if until == "none":
         return []
     if until not in series:
-        raise SourceError(f"patches/series has no {until}. It has: {', '.join(series) or 'nothing'}")
+        known = ", ".join(series) or "nothing"
+        raise SourceError(f"patches/series has no {until}. It has: {known}")
     return series[: series.index(until) + 1]
 
 
@@ -353,7 +354,7 @@ def _write_tree(folder: Path, found: Tree, target: Tree, kept: set[str]) -> int:
 def _replace_file(path: Path, data: bytes) -> None:
     draft = path.with_name(path.name + ".new")
     draft.write_bytes(data)
-    os.replace(draft, path)
+    draft.replace(path)
 
 
 def check(project: Project) -> str:
@@ -417,7 +418,8 @@ def refresh(project: Project, name: str) -> str:
     prose = unified_diff.split_preamble(file.read_bytes())[0] if file.exists() else b""
     _replace_file(file, prose + diff)
     if name not in series:
-        _replace_file(project.patch_file("series"), "".join(f"{n}\n" for n in [*series, name]).encode())
+        with project.patch_file("series").open("a") as file_of_series:
+            file_of_series.write(f"{name}\n")
     patches = {**{n: stamp.patches[n] for n in before}, name: sha256(prose + diff)}
     save_stamp(project, Stamp(lock.sha256, patches, _hashes(edited)))
     patched = apply_patches(project, edited, after)

@@ -183,7 +183,8 @@ def _first_difference(found: list[bytes], wanted: list[bytes]) -> str:
     for index, want in enumerate(wanted):
         got = found[index] if index < len(found) else b"(end of file)"
         if got != want:
-            return f": needed {want.decode(errors='replace')!r}, found {got.decode(errors='replace')!r}"
+            needed, seen = want.decode(errors="replace"), got.decode(errors="replace")
+            return f": needed {needed!r}, found {seen!r}"
     return ": its text occurs more than once"
 
 

@@ -202,7 +202,7 @@ def test_refresh_of_an_earlier_patch(project: llama_source.Project) -> None:
     llama_source.patch(project)
     edit(project, "src/a.cpp", b"line 20\n", b"line twenty\n")
     llama_source.refresh(project, "0002-second.patch")
-    with pytest.raises(llama_source.SourceError, match="--until 0001-first.patch"):
+    with pytest.raises(llama_source.SourceError, match=r"--until 0001-first\.patch"):
         llama_source.refresh(project, "0001-first.patch")
     llama_source.patch(project, until="0001-first.patch")
     edit(project, "src/a.cpp", b"inserted\n", b"inserted\ntwice\n")
@@ -296,7 +296,7 @@ def test_the_tree_option_works_elsewhere(project: llama_source.Project, tmp_path
 
 
 def test_check_without_a_tree_names_the_next_command(project: llama_source.Project) -> None:
-    with pytest.raises(llama_source.SourceError, match="llama_source.py patch"):
+    with pytest.raises(llama_source.SourceError, match=r"llama_source\.py patch"):
         llama_source.check(project)
 
 

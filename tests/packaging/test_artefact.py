@@ -1,0 +1,69 @@
+"""The built module itself: what it exports, needs and gives away."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from jmm import _core
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import elf
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = Path(_core.__file__)
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the module is no ELF file here")
+
+
+@pytest.fixture(scope="module")
+def module() -> elf.SharedObject:
+    return elf.SharedObject(MODULE)
+
+
+def test_it_is_a_native_module_for_this_python() -> None:
+    assert MODULE.name == "_core" + str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+@linux_only
+def test_the_elf_reader_sees_exports_and_needs() -> None:
+    numpy_core = pytest.importorskip("numpy._core._multiarray_umath")
+    found = elf.SharedObject(Path(numpy_core.__file__))
+    assert "PyInit__multiarray_umath" in found.exports()
+    assert any(name.startswith("libc.so") for name in found.dynamic(elf.DT_NEEDED))
+
+
+@linux_only
+def test_only_the_init_function_is_exported(module: elf.SharedObject) -> None:
+    assert module.exports() == {"PyInit__core"}
+
+
+@linux_only
+def test_only_system_libraries_are_needed(module: elf.SharedObject) -> None:
+    allowed = ("libc.so", "libm.so", "libstdc++.so", "libgcc_s.so", "libpthread.so", "ld-linux")
+    foreign = [n for n in module.dynamic(elf.DT_NEEDED) if not n.startswith((*allowed, "libdl.so"))]
+    assert foreign == []
+
+
+@linux_only
+def test_there_is_no_search_path(module: elf.SharedObject) -> None:
+    assert module.dynamic(elf.DT_RPATH) == []
+    assert module.dynamic(elf.DT_RUNPATH) == []
+
+
+def test_it_names_no_folder_of_the_build_machine() -> None:
+    data = MODULE.read_bytes()
+    folders = {str(ROOT), str(Path.home()), "/pip-build-env-", "/tmp/tmp"} - {"/"}
+    assert [folder for folder in sorted(folders) if folder.encode() + b"/" in data] == []
+
+
+def test_build_info_tells_source_and_patches() -> None:
+    info = _core.build_info()
+    series = (ROOT / "patches" / "series").read_text().splitlines()
+    assert info["llama_cpp"] == "b11549"
+    assert info["patches"] == [line for line in series if line and not line.startswith("#")]
+    assert info["version"] == "0.1.0"

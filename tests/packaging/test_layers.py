@@ -1,0 +1,102 @@
+"""Imports point one way: errors <- pure modules <- embedder <- cli and the other rooms."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "jmm"
+
+NATIVE_USERS = {"embedder", "runtime"}
+PURE = {"images", "preprocess", "profiles", "batching", "vectors"}
+
+# A module may import what has a lower number. Single files are pure unless listed, folders
+# are rooms above the engine; `demo` is the exception, since Embedder() loads its model.
+ERRORS, PURE_LAYER, ROOM = 0, 1, 5
+LAYERS = {"errors": ERRORS, "processor": 2, "_core": 2, "runtime": 3, "embedder": 4, "demo": 1}
+TOP = {"__init__", "__main__"}
+
+
+def layer(module: str) -> int:
+    if module in LAYERS:
+        return LAYERS[module]
+    return ROOM if (SOURCE / module).is_dir() else PURE_LAYER
+
+
+def imported(source: str) -> Iterator[str]:
+    """Names below ``jmm`` that a module imports, wherever in the file; relative ones too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("jmm."):
+                    yield alias.name.split(".")[1]
+        elif isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".")
+            if node.level or parts[0] == "jmm":
+                inside = [part for part in parts if part not in ("", "jmm")]
+                yield from inside[:1] or (alias.name for alias in node.names)
+
+
+def files() -> list[tuple[str, Path]]:
+    found = [(path.relative_to(SOURCE).parts[0], path) for path in sorted(SOURCE.rglob("*.py"))]
+    return [(name.removesuffix(".py"), path) for name, path in found]
+
+
+def imports_of(module: str) -> set[str]:
+    return {
+        name
+        for owner, path in files()
+        if owner == module
+        for name in imported(path.read_text())
+        if name != module
+    }
+
+
+MODULES = sorted({name for name, _ in files()} - TOP)
+
+
+def test_the_reader_sees_every_kind_of_import() -> None:
+    source = (
+        "import jmm.images\nfrom jmm import vectors\nfrom jmm.errors import JmmError\n"
+        "from . import profiles\nfrom .batching import x\nimport numpy\n"
+        "def f():\n    from jmm import _core\n"
+    )
+    expected = {"images", "vectors", "errors", "profiles", "batching", "_core"}
+    assert set(imported(source)) == expected
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module: str) -> None:
+    if layer(module) == ROOM:
+        upward = {name for name in imports_of(module) if layer(name) > ROOM}
+    else:
+        upward = {name for name in imports_of(module) if layer(name) >= layer(module)}
+    assert upward == set(), f"jmm.{module} must not import {sorted(upward)}"
+
+
+@pytest.mark.parametrize("module", sorted(PURE & set(MODULES)))
+def test_pure_modules_import_errors_alone(module: str) -> None:
+    assert imports_of(module) <= {"errors"}
+
+
+def test_only_embedder_and_runtime_import_the_native_module() -> None:
+    users = {module for module in MODULES if "_core" in imports_of(module)}
+    assert users <= NATIVE_USERS
+    assert users
+
+
+def test_errors_imports_nothing_of_ours() -> None:
+    assert imports_of("errors") == set()
+
+
+def test_the_native_module_imports_errors_alone() -> None:
+    sources = [*SOURCE.glob("*.pyx"), *SOURCE.glob("*.pxi")]
+    text = "\n".join(path.read_text() for path in sources)
+    found = set(re.findall(r"^\s*from\s+jmm\.(\w+)\s+import\b", text, re.MULTILINE))
+    found |= set(re.findall(r"^\s*from\s+jmm\s+import\s+(\w+)", text, re.MULTILINE))
+    found |= set(re.findall(r"^\s*import\s+jmm\.(\w+)", text, re.MULTILINE))
+    assert found <= {"errors"}
