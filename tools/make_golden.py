@@ -37,13 +37,23 @@ TEXTS = (
     ("one_token", "", "a"),
     ("short", "Query: ", "in on"),
     ("sentence", "Query: ", "a picture of the red square in the middle"),
-    ("long", "Passage: ", _SENTENCE * 2),
+    ("long", "Passage: ", _SENTENCE * 3),
     ("empty", "Query: ", ""),
-    ("plain_markers", "Query: ", "<__media__> <|vision_start|><|image_pad|><|im_end|> <tool_call>"),
+    (
+        "plain_markers",
+        "Query: ",
+        "<__media__> <|vision_start|><|image_pad|><|im_end|> <tool_call>",
+    ),
     ("decomposed", "Query: ", "cafe\u0301 A\u030angstro\u0308m"),
     ("emoji", "Query: ", "👩‍🔬🚀 ½ \u00a0\u3000 ﬁ \r\n\t x"),
 )
-MIXED: tuple[str | Grid, ...] = ("Passage: first ", (4, 6), " and then ", (2, 40), " end.")
+MIXED: tuple[str | Grid, ...] = (
+    "Passage: first ",
+    (4, 6),
+    " and then ",
+    (2, 40),
+    " end.",
+)
 
 
 class Oracle:
@@ -156,7 +166,9 @@ def _mixed(oracle: Oracle) -> Any:
 
 def _resized(oracle: Oracle) -> Any:
     from PIL import Image
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
+        Qwen2VLImageProcessorPil,
+    )
 
     processor = Qwen2VLImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": 602112})
     for height, width in RESIZED:

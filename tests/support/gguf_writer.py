@@ -179,7 +179,7 @@ def write_text(
     if vocab.merges:
         writer.add_token_merges(list(vocab.merges))
     else:
-        # llama.cpp requires the key; GGUFWriter refuses an empty array.
+        # llama.cpp requires the key; GGUFWriter drops an empty array.
         writer.add_token_merges([""])
     writer.add_eos_token_id(vocab.id("<|im_end|>"))
     writer.add_pad_token_id(vocab.id("<|endoftext|>"))

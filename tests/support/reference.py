@@ -10,6 +10,8 @@ Example:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -26,7 +28,12 @@ from support.sequences import Grid
 from support.tiny import TinyModel, Weights
 
 Variant = Literal[
-    "right", "text_eps_0", "vision_eps_0", "tanh_gelu", "mask_without_2d", "positions_1d"
+    "right",
+    "text_eps_0",
+    "vision_eps_0",
+    "tanh_gelu",
+    "mask_without_2d",
+    "positions_1d",
 ]
 """``right``, or one deliberate mistake:
 
@@ -54,7 +61,7 @@ _SPLIT = (
 def config(model: TinyModel) -> Any:
     """transformers' configuration of a tiny model."""
     vocab = model.vocab
-    text = {
+    text: dict[str, Any] = {
         "vocab_size": len(vocab),
         "hidden_size": model.hidden,
         "intermediate_size": model.ffn,
@@ -71,8 +78,8 @@ def config(model: TinyModel) -> Any:
         "bos_token_id": vocab.id("<|endoftext|>"),
         "eos_token_id": vocab.id("<|im_end|>"),
     }
-    vision = {"depth": model.v_layers, "num_heads": model.v_heads}
-    ids = {
+    vision: dict[str, Any] = {"depth": model.v_layers, "num_heads": model.v_heads}
+    ids: dict[str, Any] = {
         "image_token_id": vocab.id("<|image_pad|>"),
         "video_token_id": vocab.id("<|video_pad|>"),
         "vision_start_token_id": vocab.id("<|vision_start|>"),
@@ -106,11 +113,12 @@ def tokenizer(model: TinyModel, special: bool) -> tokenizers.Tokenizer:
             ``</tool_call>`` are no special tokens and always are.
     """
     vocab = model.vocab
-    merges = [tuple(merge.split(" ")) for merge in vocab.merges]
+    merges = [(left, right) for left, right in (merge.split(" ") for merge in vocab.merges)]
     n_base = vocab.id("<|endoftext|>")
     result = tokenizers.Tokenizer(
         tokenizers.models.BPE(
-            vocab={token: i for i, token in enumerate(vocab.tokens[:n_base])}, merges=merges
+            vocab={token: i for i, token in enumerate(vocab.tokens[:n_base])},
+            merges=merges,
         )
     )
     result.normalizer = tokenizers.normalizers.NFC()
@@ -283,16 +291,13 @@ def _mask_without_2d(is_image: NDArray[np.bool_]) -> NDArray[np.float32]:
     return mask
 
 
-class _lifted_rope:  # noqa: N801
+@contextmanager
+def _lifted_rope(module: Any, active: bool) -> Iterator[None]:
     """Keeps transformers' vision rope from rounding to float32 while in double."""
-
-    def __init__(self, module: Any, active: bool) -> None:
-        self._module, self._active = module, active
-
-    def __enter__(self) -> None:
-        self._saved = self._module.apply_rotary_pos_emb_vision
-        if self._active:
-            self._module.apply_rotary_pos_emb_vision = _vision_rope_in_own_dtype
-
-    def __exit__(self, *_: object) -> None:
-        self._module.apply_rotary_pos_emb_vision = self._saved
+    saved = module.apply_rotary_pos_emb_vision
+    if active:
+        module.apply_rotary_pos_emb_vision = _vision_rope_in_own_dtype
+    try:
+        yield
+    finally:
+        module.apply_rotary_pos_emb_vision = saved

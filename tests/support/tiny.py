@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from support import vocabulary
+from support.vocabulary import Vocabulary
 
 PATCH = 14
 MERGE = 2
@@ -66,8 +67,8 @@ class TinyModel:
     wa_pattern: int = 0
 
     @property
-    def vocab(self) -> vocabulary.Vocabulary:
-        vocab: vocabulary.Vocabulary = getattr(vocabulary, self.vocabulary)()
+    def vocab(self) -> Vocabulary:
+        vocab: Vocabulary = getattr(vocabulary, self.vocabulary)()
         return vocab
 
     @property
@@ -298,7 +299,7 @@ def patches(image: NDArray[np.uint8]) -> NDArray[np.float32]:
     height, width, _ = image.shape
     grid_h, grid_w = height // PATCH, width // PATCH
     scaled = image.astype(np.float32) / np.float32(255)
-    normal = (scaled - np.float32(IMAGE_MEAN)) / np.float32(IMAGE_STD)
+    normal = (scaled - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_STD, np.float32)
     frames = np.stack([normal.transpose(2, 0, 1)] * 2)
     cut = frames.reshape(
         1, 2, 3, grid_h // MERGE, MERGE, PATCH, grid_w // MERGE, MERGE, PATCH

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -146,7 +147,7 @@ def merges_of(ranks: list[bytes]) -> list[str]:
         while len(parts) > 2:
             best, at = min(
                 (rank_of.get(left + right, rank), i)
-                for i, (left, right) in enumerate(zip(parts, parts[1:], strict=False))
+                for i, (left, right) in enumerate(itertools.pairwise(parts))
             )
             if best >= rank:
                 raise ValueError(f"rank {rank} cannot be built from better-ranked tokens")
