@@ -65,3 +65,14 @@ if(NOT JMM_NATIVE)
 endif()
 
 add_subdirectory(${tree} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL)
+
+# They lie in the tree that this build fetches, too late for project.license-files.
+if(DEFINED SKBUILD_METADATA_DIR)
+    file(GLOB_RECURSE licences RELATIVE ${tree}
+        ${tree}/LICENSE ${tree}/licenses/* ${tree}/vendor/LICENSE* ${tree}/gguf-py/LICENSE)
+    foreach(licence ${licences})
+        get_filename_component(folder ${licence} DIRECTORY)
+        install(FILES ${tree}/${licence}
+            DESTINATION ${SKBUILD_METADATA_DIR}/licenses/extern/llama.cpp/${folder})
+    endforeach()
+endif()
