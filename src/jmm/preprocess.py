@@ -207,26 +207,20 @@ def patchify(
     height, width, _ = pixels.shape
     grid_h, grid_w = height // patch_size, width // patch_size
     table = _normalised_bytes(tuple(image_mean), tuple(image_std))
-    channel_start = np.array([[0], [256], [512]])
-    rows = pixels.reshape(
-        grid_h // merge_size,
-        merge_size,
-        patch_size,
-        grid_w // merge_size,
-        merge_size,
-        patch_size,
-        3,
-    ).transpose(0, 3, 1, 4, 6, 2, 5)
-    row_shape = (grid_w * merge_size, 3, patch_size**2)
+    channel_start = np.tile(np.array([0, 256, 512], np.uint16), width)
+    rows = pixels.reshape(grid_h // merge_size, merge_size * patch_size, width * 3)
+    row_shape = (merge_size, patch_size, grid_w // merge_size, merge_size, patch_size, 3)
     patches = np.empty(
-        (grid_h // merge_size, grid_w * merge_size, 3, temporal_patch_size, patch_size**2),
+        (
+            *(grid_h // merge_size, grid_w // merge_size, merge_size, merge_size),
+            *(3, temporal_patch_size, patch_size, patch_size),
+        ),
         dtype=np.float32,
     )
-    # One row of tokens at a time keeps the indices, 8 bytes per pixel, in the cache.
+    # One row of tokens at a time keeps what is between pixels and patches in the cache.
     for row, out in zip(rows, patches, strict=True):
-        values = np.ascontiguousarray(row).reshape(row_shape)
-        index = np.add(values, channel_start, dtype=np.intp)
-        out[...] = np.take(table, index, mode="clip")[:, :, None]
+        values = np.take(table, row + channel_start, mode="clip").reshape(row_shape)
+        out[...] = values.transpose(2, 0, 3, 5, 1, 4)[:, :, :, :, None]
     return patches.reshape(grid_h * grid_w, 3 * temporal_patch_size * patch_size**2)
 
 
