@@ -18,7 +18,7 @@ from support import tiny
 pytestmark = pytest.mark.torch
 
 TEXTS = ["a red bus", "Kosten der Energie im Jahr 2020, nach Monaten"]
-ROUNDS = 3
+ROUNDS = 2
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def matmul() -> Callable[[], np.ndarray]:
     """A bf16 product large enough for oneDNN's AMX kernels, as float32."""
     torch = pytest.importorskip("torch")
     generator = torch.Generator().manual_seed(0)
-    a = torch.randn(512, 1024, generator=generator).bfloat16()
-    b = torch.randn(1024, 512, generator=generator).bfloat16()
+    a = torch.randn(128, 256, generator=generator).bfloat16()
+    b = torch.randn(256, 128, generator=generator).bfloat16()
 
     def product() -> np.ndarray:
         with torch.inference_mode():
