@@ -9,11 +9,11 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support import gguf_writer, tiny
 
+ROOT = Path(__file__).parent.parent
 NAME = "jmm-demo-untrained"
 METADATA = {
     "general.description": (
