@@ -371,7 +371,7 @@ class TestErrors:
 
     def test_limit_is_checked_before_decoding(self) -> None:
         header_only = png(20, 20, 8, 2, b"")
-        with pytest.raises(InputError, match="20x20 = 400 pixels.*max_image_pixels=399"):
+        with pytest.raises(InputError, match=r"20x20 = 400 pixels.*max_image_pixels=399"):
             to_rgb(header_only, max_image_pixels=399)
         with pytest.raises(InputError, match="max_image_pixels=34"):
             to_rgb(np.zeros((5, 7), np.uint8), max_image_pixels=34)
