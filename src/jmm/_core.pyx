@@ -18,6 +18,8 @@ from libc.string cimport memcpy
 from libcpp cimport bool
 from libcpp.vector cimport vector
 
+import numpy as np
+
 from jmm cimport _ggml as ggml
 from jmm cimport _llama as llama
 from jmm cimport _mtmd as mtmd

@@ -375,6 +375,58 @@ cdef class Engine:
                 llama.llama_memory_clear(llama.llama_get_memory(self.ctx), not all(finite))
             return finite
 
+    def encode_picture(self, Sequence sequence):
+        """Runs the vision tower alone, on the pictures of a sequence.
+
+        Args:
+            sequence: Made by this engine's `tokenize`, with at least one picture.
+
+        Returns:
+            float32 ``[rows of all pictures, n_embd_inp]``, in the sequence's order: what the
+            language model reads in the pictures' place.
+
+        Raises:
+            InputError: The sequence has no picture, or belongs to another engine.
+            DecodeError, OutOfMemoryError: The native library failed; the engine stays usable.
+        """
+        cdef float[:, ::1] rows
+        cdef Chunk chunk
+        cdef size_t n_embd
+        cdef size_t n_rows = 0
+        with self.lock:
+            self._check_usable()
+            _forget_errors()
+            if sequence.engine is not self:
+                raise InputError("a sequence belongs to another engine")
+            if sequence.picture_span is None:
+                raise InputError("the sequence has no picture")
+            for chunk in sequence.plan:
+                if chunk.tokens == NULL:
+                    n_rows += chunk.n_tokens
+            n_embd = llama.llama_model_n_embd_inp(self.model)
+            rows = values = np.empty((n_rows, n_embd), np.float32)
+            try:
+                with nogil:
+                    self._encode_all(&sequence.plan, &rows[0, 0], n_embd)
+            except MemoryError:
+                raise OutOfMemoryError(f"no memory for a picture of {n_rows} tokens") from None
+            except RuntimeError as error:
+                self._raise_interrupt()
+                if isinstance(error, DecodeError):
+                    raise
+                raise _failure(DecodeError, f"the vision tower failed: {error}") from None
+        return values
+
+    cdef int _encode_all(self, Plan *plan, float *rows, size_t n_embd) except -1 nogil:
+        cdef Chunk chunk
+        for chunk in plan[0]:
+            if chunk.tokens == NULL:
+                self._encode(chunk.picture)
+                memcpy(rows, mtmd.mtmd_get_output_embd(self.vision),
+                       chunk.n_tokens * n_embd * sizeof(float))
+                rows += chunk.n_tokens * n_embd
+        return 0
+
     cdef _reserve(self, int n_tokens):
         """Makes a context with room for so many tokens, unless there is one."""
         cdef llama.llama_context_params params
