@@ -54,9 +54,10 @@ def listed(items: object, what: str) -> list[Any]:
     """All items of an iterable.
 
     Raises:
-        InputError: ``items`` is not iterable, or is a mapping.
+        InputError: ``items`` is not iterable, or is a mapping or bytes.
     """
-    if isinstance(items, Mapping) or not isinstance(items, Iterable):
+    refused = isinstance(items, Mapping | bytes | bytearray | memoryview)
+    if refused or not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0:
         raise InputError(f"{type(items).__name__} given; one of the {what} or an iterable of them")
     return list(items)
 

@@ -212,6 +212,6 @@ def choose(metadata: Metadata, name: str | None = None) -> Choice:
 
 
 def _named(name: str, what: str) -> Profile:
-    if name not in PROFILES:
+    if not isinstance(name, str) or name not in PROFILES:
         raise InputError(f"{what} is {name!r}; known profiles are {', '.join(PROFILES)}")
     return PROFILES[name]

@@ -1,0 +1,161 @@
+"""Prompts piece by piece, the choice of a profile, and the rows that are pooled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jmm.errors import InputError
+from jmm.profiles import JINA_V4, PLAIN_TEXT, PROFILES, QWEN_VL, Prompt, choose
+
+PATCHES = np.zeros((4 * 6, 1176), np.float32)
+
+
+def query(text: str, task: str = "retrieval") -> list[object]:
+    return list(JINA_V4.text_parts(JINA_V4.query[task], text))
+
+
+def document(text: str, task: str = "retrieval") -> list[object]:
+    return list(JINA_V4.text_parts(JINA_V4.document[task], text))
+
+
+def test_prefix_and_text_are_one_plain_part() -> None:
+    assert query("red bus") == [("Query: red bus", False)]
+    assert document("red bus") == [("Passage: red bus", False)]
+
+
+@pytest.mark.parametrize(
+    ("task", "of_query", "of_document"),
+    [
+        ("retrieval", "Query: a", "Passage: a"),
+        ("text-matching", "Query: a", "Query: a"),
+        ("code", "Query: a", "Passage: a"),
+    ],
+)
+def test_prefixes_of_each_task(task: str, of_query: str, of_document: str) -> None:
+    assert query("a", task) == [(of_query, False)]
+    assert document("a", task) == [(of_document, False)]
+
+
+def test_picture_prompt_in_order() -> None:
+    start, user, picture, ask, end, newline = JINA_V4.image_parts(PATCHES, 4, 6)
+    assert start == ("<|im_start|>", True)
+    assert user == ("user\n", False)
+    assert picture[0] is PATCHES
+    assert picture[1:] == (4, 6)
+    assert ask == ("Describe the image.", False)
+    assert end == ("<|im_end|>", True)
+    assert newline == ("\n", False)
+
+
+def test_plain_picture_prompt_is_the_picture() -> None:
+    (picture,) = QWEN_VL.image_parts(PATCHES, 4, 6)
+    assert picture[0] is PATCHES
+    assert picture[1:] == (4, 6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<|vision_start|>", "<__media__>", "a<|im_end|>b", "<|image_pad|>", "{text}", "%s", ""],
+)
+@pytest.mark.parametrize("profile", [JINA_V4, QWEN_VL, PLAIN_TEXT], ids=lambda p: p.name)
+def test_user_text_is_plain(text: str, profile) -> None:
+    prefix = "Query: " if profile is JINA_V4 else ""
+    wanted = [(prefix + text, False)] if prefix + text else []
+    assert profile.text_parts(profile.query["retrieval"], text) == wanted
+
+
+def test_nfc_where_the_reference_normalises() -> None:
+    decomposed, composed = "cafe\u0301", "caf\u00e9"
+    assert query(decomposed) == [(f"Query: {composed}", False)]
+    prompt: Prompt = QWEN_VL.query["retrieval"]
+    assert QWEN_VL.text_parts(prompt, decomposed) == [(composed, False)]
+    assert PLAIN_TEXT.text_parts(prompt, decomposed) == [(decomposed, False)]
+
+
+def test_nfc_leaves_compatibility_forms() -> None:
+    assert query("ﬁ ½") == [("Query: ﬁ ½", False)]
+
+
+def test_text_profile_reads_no_pictures() -> None:
+    with pytest.raises(InputError, match="profile text reads no pictures"):
+        PLAIN_TEXT.image_parts(PATCHES, 4, 6)
+
+
+def test_rows_that_are_pooled() -> None:
+    # A picture in rows 5 to 10, markers in rows 4 and 11, 20 rows in all.
+    assert JINA_V4.picture_rows((5, 11), 20) == (4, 12)
+    assert QWEN_VL.picture_rows((5, 11), 20) == (0, 20)
+
+
+def test_tasks_begin_with_the_default() -> None:
+    assert JINA_V4.tasks == ("retrieval", "text-matching", "code")
+    assert QWEN_VL.tasks == PLAIN_TEXT.tasks == ("retrieval",)
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
+def test_each_task_has_both_prompts(profile) -> None:
+    assert tuple(profile.document) == profile.tasks
+
+
+def test_limits_of_jina_v4() -> None:
+    assert JINA_V4.dims == (128, 256, 512, 1024, 2048)
+    assert (JINA_V4.min_pixels, JINA_V4.max_pixels) == (3136, 602_112)
+
+
+def test_chosen_by_the_name_asked_for() -> None:
+    metadata = {"general.architecture": "qwen2vl", "jmm.profile": "text"}
+    choice = choose(metadata, "jina-embeddings-v4")
+    assert choice.profile is JINA_V4
+    assert choice.reason == "asked for by name"
+
+
+def test_chosen_by_the_key_of_the_file() -> None:
+    metadata = {"jmm.profile": "qwen2.5-vl", "general.name": "jina-embeddings-v4"}
+    choice = choose(metadata)
+    assert choice.profile is QWEN_VL
+    assert choice.reason == "jmm.profile in the model file"
+
+
+@pytest.mark.parametrize("key", ["general.name", "general.basename", "general.finetune"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "jina-embeddings-v4",
+        "Jina Embeddings V4",
+        "jina_embeddings_v4",
+        "jinaai/jina-embeddings-v4-text-retrieval",
+    ],
+)
+def test_chosen_by_a_name_in_the_file(key: str, value: str) -> None:
+    choice = choose({"general.architecture": "qwen2vl", key: value})
+    assert choice.profile is JINA_V4
+    assert choice.reason == f"{key} is {value!r}"
+
+
+@pytest.mark.parametrize("name", ["jina-embeddings-v3", "Qwen2.5-VL-3B-Instruct", ""])
+def test_chosen_by_architecture(name: str) -> None:
+    choice = choose({"general.architecture": "qwen2vl", "general.name": name})
+    assert choice.profile is QWEN_VL
+    assert "qwen2vl" in choice.reason
+
+
+@pytest.mark.parametrize("metadata", [{"general.architecture": "llama"}, {}])
+def test_any_other_model_reads_text(metadata: dict[str, str]) -> None:
+    choice = choose(metadata)
+    assert choice.profile is PLAIN_TEXT
+    assert repr(metadata.get("general.architecture")) in choice.reason
+
+
+@pytest.mark.parametrize("name", ["jina", "", 5, []])
+def test_unknown_name(name: object) -> None:
+    with pytest.raises(InputError) as caught:
+        choose({}, name)  # type: ignore[arg-type]
+    for known in PROFILES:
+        assert known in str(caught.value)
+    assert repr(name) in str(caught.value)
+
+
+def test_unknown_name_in_the_file() -> None:
+    with pytest.raises(InputError, match=r"jmm\.profile of the model is 'other'.*qwen2\.5-vl"):
+        choose({"jmm.profile": "other"})
