@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from jmm import arguments, preprocess
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    import numpy.typing as npt
     from PIL import Image
 
     from jmm.profiles import Profile
@@ -70,8 +69,8 @@ class Processor:
             least,
             most,
             metadata.get("clip.vision.patch_size", 14),
-            _decimals(metadata.get("clip.vision.image_mean", preprocess.CLIP_MEAN)),
-            _decimals(metadata.get("clip.vision.image_std", preprocess.CLIP_STD)),
+            tuple(metadata.get("clip.vision.image_mean", preprocess.CLIP_MEAN)),
+            tuple(metadata.get("clip.vision.image_std", preprocess.CLIP_STD)),
             f"min_pixels: {least_reason}; max_pixels: {most_reason}",
         )
 
@@ -104,8 +103,3 @@ def _settle(
     )
     value, reason = next(pair for pair in candidates if pair[0] is not None)
     return arguments.whole(name, value, 1), reason
-
-
-def _decimals(values: tuple[float, ...] | list[float]) -> tuple[float, ...]:
-    """The file holds float32; the reference computes from the decimals it was written from."""
-    return tuple(float(str(np.float32(value))) for value in values)

@@ -60,7 +60,7 @@ def set_log_level(level: int | str) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"level is {level!r}; a level of the logging module is needed")
     logging.getLogger("jmm").setLevel(value)
-    _core.set_native_log_level(value)
+    _core.set_native_log_level(max(logging.NOTSET, min(value, logging.CRITICAL)))
 
 
 def default_threads() -> int:
