@@ -5,9 +5,11 @@ a file's header; the rest tells about this build. Nothing here knows prompts, pr
 pictures: those live above, in Python.
 """
 
+import atexit
 import logging
 import os
 import threading
+import weakref
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -16,6 +18,8 @@ from libc.stdint cimport (
 )
 from libc.string cimport memcpy
 from libcpp cimport bool
+from libcpp.string cimport string
+from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 import numpy as np
@@ -42,18 +46,42 @@ cdef extern from "jmm_build.h":
 cdef extern from "ggml.h" nogil:
     int64_t ggml_time_us()
 
+cdef extern from * nogil:
+    """
+    #ifdef _WIN32
+    #include <process.h>
+    #else
+    #include <unistd.h>
+    #endif
+    """
+    int getpid()
+
 cdef int64_t SIGNAL_PERIOD_US = 50_000
+
+# Set at the end of the interpreter: taking the GIL would then end this thread within C++ frames.
+cdef int _exiting = 0
 
 
 include "_log.pxi"
 include "_signals.pxi"
 include "_header.pxi"
 include "_sequence.pxi"
+include "_pooling.pxi"
 include "_engine.pxi"
 
 llama.llama_log_set(_on_log, NULL)
 mtmd.mtmd_log_set(_on_log, NULL)
 llama.llama_backend_init()
+
+
+def _stop_engines():
+    global _exiting
+    _exiting = 1
+    for engine in list(_engines):
+        engine.retire()
+
+
+atexit.register(_stop_engines)
 
 
 def build_info():

@@ -13,23 +13,10 @@ cdef int N_UBATCH = 1024
 # llama.cpp pads the cache to a multiple of this.
 cdef int CELL_BLOCK = 256
 
+# How long the end of the interpreter waits for a call to stop.
+RETIRE_SECONDS = 60
 
-cdef struct Row:
-    int sequence
-    int index  # of the token in its sequence
-
-
-ctypedef vector[Chunk] Plan
-
-cdef cppclass Forward:
-    vector[Plan *] plans  # borrowed, per sequence
-    vector[int] starts
-    vector[int] stops
-    vector[int] offsets  # of the sequence's first row in `hidden`
-    vector[Row] rows  # of the batch that is being filled
-    vector[double] sums
-    vector[int8_t] finite
-    float *hidden  # borrowed, or NULL
+_engines = weakref.WeakSet()
 
 
 cdef class Engine:
@@ -59,7 +46,10 @@ cdef class Engine:
     cdef mtmd.mtmd_context *vision  # owned, NULL without an mmproj
     cdef const llama.llama_vocab *vocab  # borrowed from model
     cdef Watch watch
+    cdef object __weakref__
     cdef object lock
+    cdef object owner  # thread that holds the lock
+    cdef bool closing  # close() came from inside a call; the call frees
     cdef int pid  # the process that may use the handles
     cdef int capacity  # tokens that ctx has room for
     cdef int n_batch
@@ -75,8 +65,9 @@ cdef class Engine:
     cdef readonly object n_bytes
 
     def __cinit__(self, *args, **kwargs):
-        self.lock = threading.RLock()
-        self.pid = os.getpid()
+        self.lock = threading.Lock()
+        self.pid = getpid()
+        _engines.add(self)
 
     def __init__(self, model_path, mmproj_path=None, *, int n_threads, int n_gpu_layers=-1,
                  int n_batch=0, int n_ubatch=0, bool f16_kv=False):
@@ -84,7 +75,7 @@ cdef class Engine:
         self.n_ubatch = n_ubatch
         self.f16_kv = f16_kv
         self.n_threads = n_threads
-        _forget_errors()
+        self._enter()
         try:
             self._load(model_path, n_gpu_layers)
             if mmproj_path is not None:
@@ -94,9 +85,11 @@ cdef class Engine:
             if type(error) is MemoryError:
                 raise OutOfMemoryError(f"{model_path}: no memory to load the model") from None
             raise
+        finally:
+            self._leave()
 
     def __dealloc__(self):
-        if self.pid == os.getpid():
+        if self.pid == getpid():
             self._free()
 
     cdef void _free(self) noexcept:
@@ -171,21 +164,67 @@ cdef class Engine:
         if error is not None:
             raise error
 
-    cdef _check_usable(self):
-        if self.pid != os.getpid():
+    # --- one caller at a time ---
+
+    cdef _enter(self):
+        """Takes the engine for this thread until `_leave`."""
+        self._check_caller()
+        self.lock.acquire()
+        self.owner = threading.get_ident()
+        _forget_errors()
+
+    cdef _enter_open(self):
+        """As `_enter`, for an engine that must be loaded."""
+        self._enter()
+        if self.model == NULL:
+            self._leave()
+            raise InputError("the model is closed")
+
+    cdef _leave(self):
+        if self.closing:
+            self._free()
+        self.owner = None
+        self.lock.release()
+
+    cdef _check_caller(self):
+        if self.pid != getpid():
             raise ForkedProcessError(
-                f"the model was loaded in process {self.pid} and this is process {os.getpid()}, "
+                f"the model was loaded in process {self.pid} and this is process {getpid()}, "
                 "forked from it; load the model after forking, or start processes by spawn"
             )
+        if self.owner == threading.get_ident():
+            raise DecodeError(
+                "the model is busy in this very thread: a signal handler or a log handler has "
+                "called it in the midst of another call"
+            )
+        if _exiting:
+            raise DecodeError("the interpreter is shutting down")
+
+    def check(self):
+        """Raises unless the engine can be used now.
+
+        Raises:
+            InputError: It is closed.
+            ForkedProcessError: It belongs to the parent process.
+            DecodeError: This thread is in the midst of another call.
+        """
+        self._check_caller()
         if self.model == NULL:
             raise InputError("the model is closed")
 
     def close(self):
         """Frees the model. Further calls raise InputError."""
-        if self.pid != os.getpid():
+        if self.pid != getpid() or _exiting:
             return
-        with self.lock:
-            self._free()
+        self.closing = True
+        if self.owner != threading.get_ident():
+            self.lock.acquire()
+            self._leave()
+
+    def retire(self):
+        """Waits for the call that runs, and lets none follow; for the end of the interpreter."""
+        if self.pid == getpid() and self.owner != threading.get_ident():
+            self.lock.acquire(timeout=RETIRE_SECONDS)
 
     # --- tokens ---
 
@@ -205,9 +244,8 @@ cdef class Engine:
             InputError: The parts have no tokens, are too long, or the model reads no pictures.
         """
         cdef Sequence sequence = Sequence()
-        with self.lock:
-            self._check_usable()
-            _forget_errors()
+        self._enter_open()
+        try:
             sequence.engine = self
             if any(len(part) == 3 for part in parts):
                 self._tokenize_with_pictures(sequence, parts)
@@ -219,6 +257,10 @@ cdef class Engine:
                 if add_special and llama.llama_vocab_get_add_eos(self.vocab):
                     sequence.tokens.push_back(llama.llama_vocab_eos(self.vocab))
             sequence._lay_out()
+        except MemoryError:
+            raise OutOfMemoryError("no memory for the tokens of an item") from None
+        finally:
+            self._leave()
         if sequence.n_tokens == 0:
             raise InputError("the text is empty: it has no tokens")
         return sequence
@@ -325,55 +367,64 @@ cdef class Engine:
         Raises:
             DecodeError, OutOfMemoryError: The native library failed; the engine stays usable.
         """
-        cdef Sequence sequence
         cdef Forward run
-        cdef int total = 0
-        with self.lock:
-            self._check_usable()
-            _forget_errors()
-            for sequence, (start, stop) in zip(sequences, spans, strict=True):
-                if sequence.engine is not self:
-                    raise InputError("a sequence belongs to another engine")
-                if not 0 <= start < stop <= sequence.n_tokens:
-                    raise InputError(f"span {start}:{stop} of {sequence.n_tokens} tokens")
-                run.plans.push_back(&sequence.plan)
-                run.starts.push_back(start)
-                run.stops.push_back(stop)
-                run.offsets.push_back(total)
-                total += sequence.n_tokens
-            if not 0 < len(sequences) <= MAX_SEQUENCES:
-                raise InputError(f"{len(sequences)} sequences; 1 to {MAX_SEQUENCES} share a batch")
-            if pooled.shape[0] != len(sequences) or pooled.shape[1] != self.n_embd:
-                raise InputError("pooled has the wrong shape")
-            if hidden is not None and (hidden.shape[0] != total or hidden.shape[1] != self.n_embd):
-                raise InputError("hidden has the wrong shape")
-            run.hidden = NULL
-            if hidden is not None:
-                run.hidden = &hidden[0, 0]
-            run.sums.resize(len(sequences) * self.n_embd)
-            run.finite.resize(len(sequences), 1)
-            try:
-                self._reserve(total)
-                with nogil:
-                    self._run(&run)
-            except MemoryError as error:
-                self._free_context()
-                if isinstance(error, OutOfMemoryError):
-                    raise
-                raise OutOfMemoryError(f"no memory for a batch of {total} tokens") from None
-            except RuntimeError as error:
-                self._free_context()
-                self._raise_interrupt()
-                if isinstance(error, DecodeError):
-                    raise
-                raise _failure(DecodeError, f"a batch of {total} tokens failed: {error}") from None
+        self._enter_open()
+        try:
+            self._plan(&run, sequences, spans, pooled, hidden)
+            self._reserve(run.n_tokens)
+            with nogil:
+                self._run(&run)
+            self._raise_interrupt()
             _write_means(&run, pooled)
             finite = [flag != 0 for flag in run.finite]
-            # a NaN left in a masked cell would reach the next batch, as 0 * NaN
-            llama.llama_batch_ext_clear(self.batch)
-            if llama.llama_get_memory(self.ctx) != NULL:
-                llama.llama_memory_clear(llama.llama_get_memory(self.ctx), not all(finite))
-            return finite
+            self._empty(not all(finite))
+        except BaseException as error:
+            self._free_context()
+            raise self._translate(error, f"a batch of {run.n_tokens} tokens") from None
+        finally:
+            self._leave()
+        return finite
+
+    cdef _translate(self, error, what):
+        """What to raise for an error of native code."""
+        interrupt = _take_error(&self.watch)
+        if interrupt is not None:
+            return interrupt
+        if type(error) is MemoryError:
+            return OutOfMemoryError(f"no memory for {what}")
+        if type(error) is RuntimeError:
+            return _failure(DecodeError, f"{what} failed: {error}")
+        return error
+
+    cdef _plan(self, Forward *run, list sequences, list spans, float[:, ::1] pooled,
+               float[:, ::1] hidden):
+        cdef Sequence sequence
+        if not 0 < len(sequences) <= MAX_SEQUENCES:
+            raise InputError(f"{len(sequences)} sequences; 1 to {MAX_SEQUENCES} share a batch")
+        for sequence, (start, stop) in zip(sequences, spans, strict=True):
+            if sequence.engine is not self:
+                raise InputError("a sequence belongs to another engine")
+            if not 0 <= start < stop <= sequence.n_tokens:
+                raise InputError(f"span {start}:{stop} of {sequence.n_tokens} tokens")
+            run.plans.push_back(&sequence.plan)
+            run.starts.push_back(start)
+            run.stops.push_back(stop)
+            run.offsets.push_back(run.n_tokens)
+            run.n_tokens += sequence.n_tokens
+        if pooled.shape[0] != len(sequences) or pooled.shape[1] != self.n_embd:
+            raise InputError("pooled has the wrong shape")
+        if hidden is not None:
+            if hidden.shape[0] != run.n_tokens or hidden.shape[1] != self.n_embd:
+                raise InputError("hidden has the wrong shape")
+            run.hidden = &hidden[0, 0]
+        run.sums.resize(len(sequences) * self.n_embd)
+        run.finite.resize(len(sequences), 1)
+
+    cdef _empty(self, bool with_data):
+        """Empties batch and cache; a NaN left in a masked cell would reach the next batch."""
+        llama.llama_batch_ext_clear(self.batch)
+        if llama.llama_get_memory(self.ctx) != NULL:
+            llama.llama_memory_clear(llama.llama_get_memory(self.ctx), with_data)
 
     def encode_picture(self, Sequence sequence):
         """Runs the vision tower alone, on the pictures of a sequence.
@@ -393,9 +444,8 @@ cdef class Engine:
         cdef Chunk chunk
         cdef size_t n_embd
         cdef size_t n_rows = 0
-        with self.lock:
-            self._check_usable()
-            _forget_errors()
+        self._enter_open()
+        try:
             if sequence.engine is not self:
                 raise InputError("a sequence belongs to another engine")
             if sequence.picture_span is None:
@@ -405,16 +455,13 @@ cdef class Engine:
                     n_rows += chunk.n_tokens
             n_embd = llama.llama_model_n_embd_inp(self.model)
             rows = values = np.empty((n_rows, n_embd), np.float32)
-            try:
-                with nogil:
-                    self._encode_all(&sequence.plan, &rows[0, 0], n_embd)
-            except MemoryError:
-                raise OutOfMemoryError(f"no memory for a picture of {n_rows} tokens") from None
-            except RuntimeError as error:
-                self._raise_interrupt()
-                if isinstance(error, DecodeError):
-                    raise
-                raise _failure(DecodeError, f"the vision tower failed: {error}") from None
+            with nogil:
+                self._encode_all(&sequence.plan, &rows[0, 0], n_embd)
+            self._raise_interrupt()
+        except BaseException as error:
+            raise self._translate(error, f"a picture of {n_rows} tokens") from None
+        finally:
+            self._leave()
         return values
 
     cdef int _encode_all(self, Plan *plan, float *rows, size_t n_embd) except -1 nogil:
@@ -545,30 +592,3 @@ cdef class Engine:
         run.rows.clear()
         llama.llama_batch_ext_clear(self.batch)
         return 0
-
-
-cdef void _take_row(Forward *run, Row row, const float *state, int n_embd) noexcept nogil:
-    cdef int i
-    cdef double *total = run.sums.data() + <size_t>row.sequence * n_embd
-    cdef bool inside = run.starts[row.sequence] <= row.index < run.stops[row.sequence]
-    cdef float probe = 0
-    if run.hidden != NULL:
-        memcpy(run.hidden + <size_t>(run.offsets[row.sequence] + row.index) * n_embd, state,
-               n_embd * sizeof(float))
-    for i in range(n_embd):
-        probe += state[i] * 0  # stays 0 but for NaN and infinity
-    if probe != 0:
-        run.finite[row.sequence] = 0
-    if inside:
-        for i in range(n_embd):
-            total[i] += state[i]
-
-
-cdef void _write_means(Forward *run, float[:, ::1] pooled) noexcept:
-    cdef size_t s, i
-    cdef size_t n_embd = pooled.shape[1]
-    cdef double n
-    for s in range(<size_t>pooled.shape[0]):
-        n = run.stops[s] - run.starts[s]
-        for i in range(n_embd):
-            pooled[s, i] = <float>(run.sums[s * n_embd + i] / n)

@@ -75,6 +75,7 @@ cdef extern from "gguf.h" nogil:
     const void *gguf_get_val_data(const gguf_context *ctx, int64_t key_id)
     const char *gguf_get_val_str(const gguf_context *ctx, int64_t key_id)
     size_t gguf_get_arr_n(const gguf_context *ctx, int64_t key_id)
+    const char *gguf_get_arr_str(const gguf_context *ctx, int64_t key_id, size_t i)
     const void *gguf_get_arr_data(const gguf_context *ctx, int64_t key_id)
     int64_t gguf_get_n_tensors(const gguf_context *ctx)
     const char *gguf_get_tensor_name(const gguf_context *ctx, int64_t tensor_id)

@@ -24,12 +24,22 @@ cdef object _number(ggml.gguf_type kind, const void *data, size_t i):
     return (<const int8_t *>data)[i] != 0
 
 
+cdef object _count_strings(ggml.gguf_context *header, int64_t key):
+    cdef unordered_set[string] distinct
+    cdef size_t i, n = ggml.gguf_get_arr_n(header, key)
+    with nogil:
+        for i in range(n):
+            distinct.insert(string(ggml.gguf_get_arr_str(header, key, i)))
+    return n, distinct.size()
+
+
 def read_gguf(path):
     """Reads the header of a GGUF file.
 
     Returns:
-        tuple: metadata ``{key: (type name, value)}``, where arrays of strings and arrays of
-        more than 1,024 numbers have the value None, and tensors ``{name: (type name, shape,
+        tuple: metadata ``{key: (type name, value)}``, where the value of an array of strings is
+        how many it has and how many different ones, and that of an array of more than 1,024
+        numbers is None; and tensors ``{name: (type name, shape,
         end)}``, where ``end`` is the offset in the file one past the tensor's last byte.
 
     Raises:
@@ -64,7 +74,9 @@ def read_gguf(path):
                 item = ggml.gguf_get_arr_type(header, i)
                 type_name = f"{type_name}[{ggml.gguf_type_name(item).decode()}]"
                 value = None
-                if item != ggml.GGUF_TYPE_STRING and ggml.gguf_get_arr_n(header, i) <= 1024:
+                if item == ggml.GGUF_TYPE_STRING:
+                    value = _count_strings(header, i)
+                elif ggml.gguf_get_arr_n(header, i) <= 1024:
                     value = [
                         _number(item, ggml.gguf_get_arr_data(header, i), j)
                         for j in range(ggml.gguf_get_arr_n(header, i))

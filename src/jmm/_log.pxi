@@ -12,7 +12,7 @@ _PYTHON_LEVEL = {
 
 
 cdef void _on_log(ggml.ggml_log_level level, const char *text, void *user_data) noexcept nogil:
-    if level < _level or level == ggml.GGML_LOG_LEVEL_CONT:
+    if _exiting or level < _level or level == ggml.GGML_LOG_LEVEL_CONT:
         return
     with gil:
         _log(level, text)
@@ -26,6 +26,8 @@ cdef void _log(int level, const char *text) noexcept:
         _logger.log(_PYTHON_LEVEL.get(level, logging.INFO), "%s", line)
     except Exception:
         pass  # a log line is never worth an application
+    except BaseException as error:
+        _native.raised = error  # Ctrl-C in a handler; raised when the native call returns
 
 
 def set_native_log_level(int level):

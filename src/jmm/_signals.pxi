@@ -9,6 +9,8 @@ cdef struct Watch:
 cdef bool _should_stop(void *data) noexcept nogil:
     cdef Watch *watch = <Watch *>data
     cdef int64_t now = ggml_time_us()
+    if _exiting:
+        return True
     if not watch.stop and now - watch.checked_us >= SIGNAL_PERIOD_US:
         watch.checked_us = now
         with gil:
@@ -30,11 +32,12 @@ cdef bool _keep_loading(float progress, void *data) noexcept nogil:
 
 
 cdef object _take_error(Watch *watch):
-    """What a signal handler raised since the last call, or None."""
-    if watch.error == NULL:
-        return None
-    error = <object>watch.error
-    watch.error = NULL
-    watch.stop = False
-    Py_DECREF(error)
-    return error
+    """What a signal handler or a log handler raised since the last call, or None."""
+    raised = getattr(_native, "raised", None)
+    _native.raised = None
+    if watch.error != NULL:
+        raised = <object>watch.error
+        watch.error = NULL
+        watch.stop = False
+        Py_DECREF(raised)
+    return raised

@@ -7,6 +7,7 @@ Everything it would assert on for the models that jmm serves is refused here by 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -60,6 +61,8 @@ _MMPROJ_REQUIRED = (
 )
 MERGE_SIZE = 2
 _CHANNELS = 3
+_NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
+_MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _DEFAULT_WINDOW = 112
 
 
@@ -70,14 +73,16 @@ class Header:
     Attributes:
         path: Where the file lies.
         types: ``{key: GGUF type name}``.
-        metadata: ``{key: value}``; long arrays and arrays of strings are None.
+        metadata: ``{key: value}`` as `_core.read_gguf` gives it.
         shapes: ``{tensor name: ne}``, four numbers, fastest first.
+        dtypes: ``{tensor name: ggml type name}``.
     """
 
     path: str
     types: Mapping[str, str]
     metadata: Mapping[str, Any]
     shapes: Mapping[str, Shape]
+    dtypes: Mapping[str, str]
 
     @classmethod
     def of(
@@ -103,6 +108,7 @@ class Header:
             {key: kind for key, (kind, _) in metadata.items()},
             {key: value for key, (_, value) in metadata.items()},
             {name: shape for name, (_, shape, _) in tensors.items()},
+            {name: dtype for name, (dtype, _, _) in tensors.items()},
         )
 
     @property
@@ -114,11 +120,39 @@ class Header:
         """An error about this file."""
         return ModelLoadError(f"{self.path}: {why}")
 
-    def positive(self, key: str) -> int:
-        """The value of ``key``, a whole number above 0."""
+    def check_dtypes(self, *, vectors: str | None = None) -> None:
+        """Raises ModelLoadError for weights of a type that no kernel takes.
+
+        Args:
+            vectors: The one type that tensors of one axis may have, None for any.
+        """
+        for name, dtype in self.dtypes.items():
+            is_vector = set(self.shapes[name][1:]) == {1}
+            if dtype in _NO_WEIGHTS or (vectors and is_vector and dtype != vectors):
+                needed = vectors if vectors and is_vector else "a float or quantized type"
+                raise self.fail(f"tensor {name} has type {dtype}; {needed} is needed")
+
+    def epsilon(self, key: str) -> None:
+        """Raises ModelLoadError unless ``key`` is a finite float32, not below 0."""
         value = self.metadata.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.fail(f"{key} is {value!r}; a whole number above 0 is needed")
+        if self.types.get(key) != "f32" or not 0 <= float(value or 0.0) < math.inf:
+            raise self.fail(f"{key} is {value!r}; a float from 0 on is needed")
+
+    def numbers(self, key: str, *, above: float) -> None:
+        """Raises ModelLoadError unless ``key`` holds three finite numbers above a limit."""
+        values = self.metadata.get(key)
+        if (
+            not isinstance(values, list)
+            or len(values) != _CHANNELS
+            or not all(above < value < math.inf for value in values)
+        ):
+            raise self.fail(f"{key} is {values!r}; three numbers above {above:g} are needed")
+
+    def positive(self, key: str) -> int:
+        """The value of ``key``, a whole number from 1 on that a C int holds."""
+        value = self.metadata.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
+            raise self.fail(f"{key} is {value!r}; a whole number from 1 to 2**31 - 1 is needed")
         return value
 
 
@@ -150,11 +184,17 @@ def check_text(header: Header) -> None:
         raise header.fail("the file names no general.architecture")
     if architecture == "clip":
         raise header.fail("this is a vision tower; pass it as mmproj=, and a language model first")
+    n_tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(n_tokens, tuple) and n_tokens[0] != n_tokens[1]:
+        raise header.fail(f"{n_tokens[0] - n_tokens[1]} tokens of the vocabulary occur twice")
     if architecture == "qwen2vl":
         _check_qwen2vl(header)
+    else:
+        header.check_dtypes()
 
 
 def _check_qwen2vl(header: Header) -> None:
+    header.check_dtypes(vectors="f32")
     n_embd = header.positive("qwen2vl.embedding_length")
     n_head = header.positive("qwen2vl.attention.head_count")
     head = header.metadata.get("qwen2vl.attention.key_length", n_embd // n_head)
@@ -169,8 +209,14 @@ def _check_qwen2vl(header: Header) -> None:
             f"qwen2vl.rope.dimension_sections is {sections}; its sum must be {head // 2}, "
             "half of the head"
         )
-    if header.types.get("qwen2vl.attention.layer_norm_rms_epsilon") != "f32":
-        raise header.fail("qwen2vl.attention.layer_norm_rms_epsilon is missing")
+    header.epsilon("qwen2vl.attention.layer_norm_rms_epsilon")
+    n_head_kv = header.positive("qwen2vl.attention.head_count_kv")
+    if n_head % n_head_kv:
+        raise header.fail(f"{n_head} heads cannot share {n_head_kv} keys and values")
+    n_layer = header.positive("qwen2vl.block_count")
+    if n_layer > _MAX_LAYERS:
+        raise header.fail(f"qwen2vl.block_count is {n_layer}; at most {_MAX_LAYERS} are supported")
+    header.positive("qwen2vl.context_length")
 
 
 def check_mmproj(header: Header, text: Header) -> None:
@@ -200,6 +246,10 @@ def check_mmproj(header: Header, text: Header) -> None:
     if projector not in PROJECTORS:
         families = ", ".join(PROJECTORS.values())
         raise header.fail(f"projector type {projector!r} is not supported; {families} are")
+    header.check_dtypes(vectors="f32")
+    header.epsilon("clip.vision.attention.layer_norm_epsilon")
+    header.numbers("clip.vision.image_mean", above=-math.inf)
+    header.numbers("clip.vision.image_std", above=0)
     _check_pair(header, text)
     _check_tower(header, windowed=projector == "qwen2.5vl_merger")
 
@@ -232,7 +282,8 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
     if merge != MERGE_SIZE:
         raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
     if windowed:
-        header.positive("clip.vision.n_wa_pattern")
+        if header.positive("clip.vision.n_wa_pattern") == 1:
+            raise header.fail("n_wa_pattern is 1, no layer has windows; 2 and more are supported")
         window = header.metadata.get("clip.vision.window_size", _DEFAULT_WINDOW)
         if window <= 0 or window % (patch * merge):
             raise header.fail(f"window_size is {window}; a multiple of {patch * merge} is needed")

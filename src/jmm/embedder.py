@@ -402,6 +402,7 @@ class Embedder:
     # --- many items to rows ---
 
     def _encode(self, sources: Sequence[Any], prepare: Prepare, options: Options) -> Float32:
+        self._engine.check()
         n_components = vectors.check_dim(options.truncate_dim, self.dim, self._profile.dims)
         pooled = np.full((len(sources), self.dim), np.nan, dtype=np.float32)
         window: list[tuple[int, _core.Sequence]] = []
@@ -411,6 +412,7 @@ class Embedder:
                 try:
                     sequence = self._fitting(prepare(source))
                 except JmmError as error:
+                    self._engine.check()
                     _fail(error, index, options.on_error)
                     advance(1)
                     continue
@@ -456,6 +458,7 @@ class Embedder:
         try:
             finite = self._engine.forward(sequences, [self._span(s) for s in sequences], rows)
         except (DecodeError, OutOfMemoryError) as error:
+            self._engine.check()
             if len(batch) == 1:
                 _fail(error, batch[0][0], options.on_error)
                 return
@@ -496,7 +499,10 @@ def _restore(arguments_: dict[str, Any]) -> Embedder:
 
 
 def _read_header(path: str | os.PathLike[str]) -> checkpoint.Header:
-    name = os.fspath(path)
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise InputError(f"a model is the path of a file, and this is {path!r}") from None
     checkpoint.check_readable(name)
     return checkpoint.Header.of(name, *_core.read_gguf(name))
 
