@@ -185,6 +185,7 @@ cdef class Engine:
             self._free()
         self.owner = None
         self.lock.release()
+        _park_daemon()
 
     cdef _check_caller(self):
         if self.pid != getpid():
@@ -198,6 +199,7 @@ cdef class Engine:
                 "called it in the midst of another call"
             )
         if _exiting:
+            _park_daemon()
             raise DecodeError("the interpreter is shutting down")
 
     def check(self):
@@ -592,3 +594,11 @@ cdef class Engine:
         run.rows.clear()
         llama.llama_batch_ext_clear(self.batch)
         return 0
+
+
+def _park_daemon():
+    """At the end of the interpreter, stops a daemon thread here, where it can be ended safely."""
+    if _exiting and threading.current_thread() is not threading.main_thread():
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
