@@ -1,0 +1,86 @@
+"""Runs the engine on golden cases, and says how near it has to come.
+
+Example:
+    >>> case = golden.load("qwen25_small")["4x6"]
+    >>> result = run(engine, case)
+    >>> relative_error(result.vit, case.vit) <= VIT
+    True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jmm import _core, profiles
+from support.golden import Case
+
+# Largest relative error of the vision tower's output, and of a token's hidden state.
+VIT = 1e-5
+TEXT_ROW = 3e-6
+PICTURE_ROW = 2e-5
+# Of a unit vector.
+COSINE = 0.999999
+COMPONENT = 2e-6
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the engine made of a case.
+
+    Attributes:
+        ids: int64 [n]; -1 for a picture's row.
+        hidden: float32 [n, dim].
+        pooled: float32 [dim], unit mean over the case's span.
+        vit: float32 [n_image, dim], None without a picture.
+    """
+
+    ids: NDArray[np.int64]
+    hidden: Float32
+    pooled: Float32
+    vit: Float32 | None
+
+
+def tokenize(engine: _core.Engine, case: Case) -> _core.Sequence:
+    """The case as a sequence."""
+    if case.kind == "text":
+        return engine.tokenize(profiles.QWEN_VL.text_parts((profiles.TEXT,), case.text or ""))
+    if case.kind == "mixed":
+        return engine.tokenize(_mixed_parts(case))
+    return engine.tokenize(profiles.JINA_V4.image_parts(case.patches(), *case.grids[0]))
+
+
+def _mixed_parts(case: Case) -> list[profiles.Part]:
+    patches = case.patches()
+    parts: list[profiles.Part] = []
+    for part in case.parts:
+        if isinstance(part, str):
+            parts.append((part, False))
+        else:
+            n = part[0] * part[1]
+            parts.append((np.ascontiguousarray(patches[:n]), *part))
+            patches = patches[n:]
+    return parts
+
+
+def run(engine: _core.Engine, case: Case) -> Result:
+    """Computes a case."""
+    sequence = tokenize(engine, case)
+    pooled = np.empty((1, engine.n_embd), np.float32)
+    hidden = np.empty((sequence.n_tokens, engine.n_embd), np.float32)
+    engine.forward([sequence], [case.span], pooled, hidden)
+    return Result(
+        ids=np.array(sequence.token_ids()),
+        hidden=hidden,
+        pooled=pooled[0] / np.linalg.norm(pooled[0]),
+        vit=engine.encode_picture(sequence) if sequence.picture_span else None,
+    )
+
+
+def row_tolerance(case: Case) -> float:
+    """Largest relative error of a row of ``hidden``."""
+    return PICTURE_ROW if case.grids else TEXT_ROW
