@@ -297,6 +297,8 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
         _expect(header, "v.patch_embd.weight.1", kernel)
     merged = n_embd * merge * merge
     _expect(header, "v.post_ln.weight", (n_embd,))
+    if not windowed:
+        _expect(header, "v.post_ln.bias", (n_embd,))
     _expect(header, "mm.0.weight", (merged, merged))
     _expect(header, "mm.0.bias", (merged,))
     _expect(header, "mm.2.weight", (merged, n_out))
