@@ -1,0 +1,47 @@
+"""Every example of a public docstring runs and gives what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import logging
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import jmm
+
+MODULES = sorted(
+    info.name
+    for info in pkgutil.walk_packages(jmm.__path__, "jmm.")
+    if not any(part.startswith("_") for part in info.name.split("."))
+)
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    found = doctest.DocTestFinder().find(importlib.import_module(name), name)
+    return [test for test in found if test.examples]
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Puts back what an example sets."""
+    before = logging.getLogger("jmm").level
+    yield
+    jmm.set_log_level("WARNING")
+    logging.getLogger("jmm").setLevel(before)
+
+
+def test_the_finder_sees_the_classes() -> None:
+    names = {test.name for test in examples("jmm.embedder")}
+    methods = ("encode_images", "encode_patches", "encode_query", "encode_document")
+    assert names >= {"jmm.embedder.Embedder"} | {f"jmm.embedder.Embedder.{m}" for m in methods}
+
+
+@pytest.mark.parametrize("name", ["jmm", *MODULES])
+def test_examples(name: str) -> None:
+    report: list[str] = []
+    for test in examples(name):
+        doctest.DocTestRunner().run(test, out=report.append)
+    assert not report, "".join(report)
