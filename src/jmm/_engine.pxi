@@ -120,6 +120,8 @@ cdef class Engine:
         cdef ggml.ggml_threadpool_params pool = ggml.ggml_threadpool_params_default(self.n_threads)
         pool.poll = 0  # idle workers sleep
         self.pool = ggml.ggml_threadpool_new(&pool)
+        if self.pool == NULL:
+            raise OutOfMemoryError(f"{self.n_threads} threads cannot be started; lower n_threads")
         params.n_gpu_layers = n_gpu_layers
         params.progress_callback = _keep_loading
         params.progress_callback_user_data = &self.watch

@@ -59,6 +59,8 @@ def read_gguf(path):
     try:
         with nogil:
             header = ggml.gguf_init_from_file(c_name, params)
+    except MemoryError:
+        raise OutOfMemoryError(f"{path}: no memory to read its header") from None
     except Exception as error:
         raise ModelLoadError(f"{path}: not a readable GGUF file: {error}") from None
     if header == NULL:
