@@ -66,6 +66,14 @@ endif()
 
 add_subdirectory(${tree} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL)
 
+# Parsing the same headers for each vision model took a fifth of a clean build. The files that
+# patches touch stay apart, so that an edit rebuilds only them.
+set_target_properties(mtmd PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+get_target_property(apart mtmd SOURCES)
+list(FILTER apart EXCLUDE REGEX "^models/[^q].*\\.cpp$")
+list(TRANSFORM apart PREPEND ${tree}/tools/mtmd/)
+set_source_files_properties(${apart} TARGET_DIRECTORY mtmd PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+
 # They lie in the tree that this build fetches, too late for project.license-files.
 if(DEFINED SKBUILD_METADATA_DIR)
     file(GLOB_RECURSE licences RELATIVE ${tree}
