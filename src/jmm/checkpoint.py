@@ -25,6 +25,9 @@ PROJECTORS = {"qwen2vl_merger": "Qwen2-VL", "qwen2.5vl_merger": "Qwen2.5-VL"}
 _MMPROJ_TYPES = {
     "clip.has_vision_encoder": "bool",
     "clip.has_audio_encoder": "bool",
+    "clip.has_gen_audio_encoder": "bool",
+    "clip.minicpmv_query_num": "u32",
+    "clip.minicpmv_version": "i32",
     "clip.use_gelu": "bool",
     "clip.use_silu": "bool",
     "clip.projector_type": "str",
@@ -36,7 +39,11 @@ _MMPROJ_TYPES = {
     "clip.vision.feed_forward_length": "u32",
     "clip.vision.block_count": "u32",
     "clip.vision.attention.head_count": "u32",
+    "clip.vision.attention.head_count_kv": "u32",
+    "clip.vision.attention.head_dim": "u32",
     "clip.vision.attention.layer_norm_epsilon": "f32",
+    "clip.vision.feature_layer": "arr[i32]",
+    "clip.vision.image_grid_pinpoints": "arr[i32]",
     "clip.vision.image_mean": "arr[f32]",
     "clip.vision.image_std": "arr[f32]",
     "clip.vision.spatial_merge_size": "u32",
@@ -44,6 +51,7 @@ _MMPROJ_TYPES = {
     "clip.vision.window_size": "u32",
     "clip.vision.image_min_pixels": "u32",
     "clip.vision.image_max_pixels": "u32",
+    "clip.vision.mm_patch_merge_type": "str",
     "general.name": "str",
     "general.description": "str",
 }
@@ -63,6 +71,7 @@ MERGE_SIZE = 2
 _CHANNELS = 3
 _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
+_ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _DEFAULT_WINDOW = 112
 
 
@@ -204,11 +213,24 @@ def _check_qwen2vl(header: Header) -> None:
     if n_rot != head:
         raise header.fail(f"qwen2vl.rope.dimension_count is {n_rot}; the head has {head}")
     sections = header.metadata.get("qwen2vl.rope.dimension_sections")
-    if not isinstance(sections, list) or min(sections, default=-1) < 0 or sum(sections) * 2 != head:
+    if (
+        not isinstance(sections, list)
+        or min(sections, default=-1) < 0
+        or sum(sections[:3]) * 2 != head
+        or sum(sections) * 2 != head
+    ):
         raise header.fail(
-            f"qwen2vl.rope.dimension_sections is {sections}; its sum must be {head // 2}, "
-            "half of the head"
+            f"qwen2vl.rope.dimension_sections is {sections}; the first three must sum to "
+            f"{head // 2}, half of the head"
         )
+    scaling = header.metadata.get("qwen2vl.rope.scaling.type", "none")
+    if scaling not in _ROPE_SCALINGS:
+        raise header.fail(
+            f"qwen2vl.rope.scaling.type is {scaling!r}; {', '.join(_ROPE_SCALINGS)} are supported"
+        )
+    for key in ("qwen2vl.expert_count", "qwen2vl.nextn_predict_layers"):
+        if header.metadata.get(key, 0) != 0:
+            raise header.fail(f"{key} is {header.metadata[key]}; 0 is supported")
     header.epsilon("qwen2vl.attention.layer_norm_rms_epsilon")
     n_head_kv = header.positive("qwen2vl.attention.head_count_kv")
     if n_head % n_head_kv:
@@ -279,6 +301,9 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
     merge = header.metadata.get("clip.vision.spatial_merge_size", MERGE_SIZE)
     if n_embd % n_head or (n_embd // n_head) % 4:
         raise header.fail(f"{n_embd} components cannot be split into {n_head} heads")
+    head = header.metadata.get("clip.vision.attention.head_dim", n_embd // n_head)
+    if head != n_embd // n_head:
+        raise header.fail(f"head_dim is {head}; {n_embd} components have {n_embd // n_head}")
     if merge != MERGE_SIZE:
         raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
     if windowed:
@@ -288,6 +313,9 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
         if window <= 0 or window % (patch * merge):
             raise header.fail(f"window_size is {window}; a multiple of {patch * merge} is needed")
 
+    for name in ("v.patch_embd.bias", "v.class_embd"):
+        if name in header.shapes:
+            raise header.fail(f"tensor {name} belongs to another family")
     kernel = (patch, patch, _CHANNELS, n_embd)
     flat = (patch * patch * _CHANNELS * 2, n_embd)
     if "v.patch_embd.weight_flat" in header.shapes:

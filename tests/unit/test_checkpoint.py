@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -182,11 +183,26 @@ def test_heads() -> None:
         ("arr[i32]", [2, 3, 2, 0]),
         ("arr[i32]", [16, 0, 0, 0]),
         ("arr[i32]", [-8, 8, 8, 0]),
+        ("arr[i32]", [0, 0, 0, 8]),
+        ("arr[i32]", [2, 3, 3, 8]),
         ("u32", 8),
     ],
 )
 def test_rope_sections(value: tuple[str, Any] | None) -> None:
-    refuse_text(text(rope__dimension_sections=value), "dimension_sections is .* must be 8")
+    refuse_text(text(rope__dimension_sections=value), "dimension_sections is .* must sum to 8")
+
+
+def test_three_sections_are_enough() -> None:
+    check_text(text(rope__dimension_sections=("arr[i32]", [2, 3, 3])))
+
+
+def test_what_other_architectures_have() -> None:
+    for name in ("none", "linear", "yarn", "longrope"):
+        check_text(text(rope__scaling__type=("str", name)))
+    refuse_text(text(rope__scaling__type=("str", "ntk")), "type is 'ntk'; none, linear, yarn, lon")
+    for name in ("expert_count", "nextn_predict_layers"):
+        check_text(text(**{name: ("u32", 0)}))
+        refuse_text(text(**{name: ("u32", 2)}), f"{name} is 2; 0 is supported")
 
 
 @pytest.mark.parametrize(
@@ -211,6 +227,25 @@ def test_types_of_keys(key: str) -> None:
     kind, value = TOWER[key]
     message = rf"{key} has type {found[kind]}; {kind} is needed".replace("[", r"\[")
     refuse_tower(tower({key: (found[kind], value)}), message)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("clip.has_audio_encoder", "u8"),
+        ("clip.use_gelu", "u32"),
+        ("clip.minicpmv_version", "u32"),
+        ("clip.vision.window_size", "i32"),
+        ("clip.vision.spatial_merge_size", "u64"),
+        ("clip.vision.image_min_pixels", "f32"),
+        ("clip.vision.image_max_pixels", "i32"),
+        ("clip.vision.mm_patch_merge_type", "arr[str]"),
+        ("clip.vision.feature_layer", "arr[u32]"),
+        ("general.name", "u32"),
+    ],
+)
+def test_types_of_keys_that_may_lack(key: str, kind: str) -> None:
+    refuse_tower(tower({key: (kind, 7)}), f"{key} has type {re.escape(kind)};")
 
 
 @pytest.mark.parametrize(
@@ -261,6 +296,7 @@ def test_pair() -> None:
         ("attention.head_count", 3, "32 components cannot be split into 3 heads"),
         ("attention.head_count", 16, "32 components cannot be split into 16 heads"),
         ("attention.head_count", 0, "head_count is 0"),
+        ("attention.head_dim", 8, "head_dim is 8; 32 components have 16"),
         ("spatial_merge_size", 3, "spatial_merge_size is 3; 2 is supported"),
         ("window_size", 0, "window_size is 0; a multiple of 28"),
         ("window_size", 100, "window_size is 100; a multiple of 28"),
@@ -305,6 +341,11 @@ def test_statistics_are_three_numbers(name: str, values: list[float] | None) -> 
 @pytest.mark.parametrize("value", [0.0, -0.5, float("inf")])
 def test_deviations_are_above_zero(value: float) -> None:
     refuse_tower(tower({"clip.vision.image_std": ("arr[f32]", [0.5, value, 0.5])}), "image_std")
+
+
+@pytest.mark.parametrize("name", ["v.patch_embd.bias", "v.class_embd"])
+def test_tensors_of_another_family(name: str) -> None:
+    refuse_tower(tower(tensors={name: (32,)}), f"tensor {name} belongs to another family")
 
 
 @pytest.mark.parametrize("name", TENSORS)
