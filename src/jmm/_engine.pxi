@@ -263,6 +263,8 @@ cdef class Engine:
             sequence._lay_out()
         except MemoryError:
             raise OutOfMemoryError("no memory for the tokens of an item") from None
+        except (IndexError, RuntimeError) as error:
+            raise InputError(f"the item cannot be tokenised: {error}") from None
         finally:
             self._leave()
         if sequence.n_tokens == 0:

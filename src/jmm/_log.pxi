@@ -1,12 +1,14 @@
-# Native log lines go to logging.getLogger("jmm"); errors also into the next exception.
+# Native log lines go to logging.getLogger("jmm.native"); errors also into the next exception.
 
-_logger = logging.getLogger("jmm")
+_logger = logging.getLogger("jmm.native")
 _native = threading.local()
-cdef int _level = ggml.GGML_LOG_LEVEL_WARN
+cdef int _level = ggml.GGML_LOG_LEVEL_ERROR
+
+# What llama.cpp warns of is advice for its own programs.
 _PYTHON_LEVEL = {
     ggml.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
-    ggml.GGML_LOG_LEVEL_INFO: logging.INFO,
-    ggml.GGML_LOG_LEVEL_WARN: logging.WARNING,
+    ggml.GGML_LOG_LEVEL_INFO: logging.DEBUG,
+    ggml.GGML_LOG_LEVEL_WARN: logging.INFO,
     ggml.GGML_LOG_LEVEL_ERROR: logging.ERROR,
 }
 
@@ -31,14 +33,10 @@ cdef void _log(int level, const char *text) noexcept:
 
 
 def set_native_log_level(int level):
-    """Sets from which `logging` level on native log lines reach the logger ``jmm``."""
+    """Sets from which `logging` level on native log lines reach the logger ``jmm.native``."""
     global _level
-    _level = max(
-        (native for native, python in _PYTHON_LEVEL.items() if python <= level),
-        default=ggml.GGML_LOG_LEVEL_DEBUG,
-    )
-    if level > logging.ERROR:
-        _level = ggml.GGML_LOG_LEVEL_ERROR
+    wanted = [native for native, python in _PYTHON_LEVEL.items() if python >= level]
+    _level = min(wanted, default=ggml.GGML_LOG_LEVEL_ERROR)
 
 
 def _forget_errors():

@@ -21,40 +21,6 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 PROJECTORS = {"qwen2vl_merger": "Qwen2-VL", "qwen2.5vl_merger": "Qwen2.5-VL"}
 
-# GGUF types that libmtmd asserts, per key it reads for the towers above.
-_MMPROJ_TYPES = {
-    "clip.has_vision_encoder": "bool",
-    "clip.has_audio_encoder": "bool",
-    "clip.has_gen_audio_encoder": "bool",
-    "clip.minicpmv_query_num": "u32",
-    "clip.minicpmv_version": "i32",
-    "clip.use_gelu": "bool",
-    "clip.use_silu": "bool",
-    "clip.projector_type": "str",
-    "clip.vision.projector_type": "str",
-    "clip.vision.projection_dim": "u32",
-    "clip.vision.image_size": "u32",
-    "clip.vision.patch_size": "u32",
-    "clip.vision.embedding_length": "u32",
-    "clip.vision.feed_forward_length": "u32",
-    "clip.vision.block_count": "u32",
-    "clip.vision.attention.head_count": "u32",
-    "clip.vision.attention.head_count_kv": "u32",
-    "clip.vision.attention.head_dim": "u32",
-    "clip.vision.attention.layer_norm_epsilon": "f32",
-    "clip.vision.feature_layer": "arr[i32]",
-    "clip.vision.image_grid_pinpoints": "arr[i32]",
-    "clip.vision.image_mean": "arr[f32]",
-    "clip.vision.image_std": "arr[f32]",
-    "clip.vision.spatial_merge_size": "u32",
-    "clip.vision.n_wa_pattern": "u32",
-    "clip.vision.window_size": "u32",
-    "clip.vision.image_min_pixels": "u32",
-    "clip.vision.image_max_pixels": "u32",
-    "clip.vision.mm_patch_merge_type": "str",
-    "general.name": "str",
-    "general.description": "str",
-}
 _MMPROJ_REQUIRED = (
     "clip.vision.projection_dim",
     "clip.vision.image_size",
@@ -70,6 +36,8 @@ _MMPROJ_REQUIRED = (
 MERGE_SIZE = 2
 _CHANNELS = 3
 _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
+_ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+_NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _DEFAULT_WINDOW = 112
@@ -253,10 +221,6 @@ def check_mmproj(header: Header, text: Header) -> None:
             f"this is a language model of architecture {header.architecture!r}, not a vision "
             "tower; mmproj= takes the mmproj file"
         )
-    for key, wanted in _MMPROJ_TYPES.items():
-        found = header.types.get(key, wanted)
-        if found != wanted:
-            raise header.fail(f"{key} has type {found}; {wanted} is needed")
     for key in _MMPROJ_REQUIRED:
         if key not in header.types:
             raise header.fail(f"{key} is missing")
@@ -316,6 +280,9 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
     for name in ("v.patch_embd.bias", "v.class_embd"):
         if name in header.shapes:
             raise header.fail(f"tensor {name} belongs to another family")
+    for name in _NOT_IN_QWEN:
+        if name in header.shapes:
+            raise header.fail(f"tensor {name} has no place in this vision tower")
     kernel = (patch, patch, _CHANNELS, n_embd)
     flat = (patch * patch * _CHANNELS * 2, n_embd)
     if "v.patch_embd.weight_flat" in header.shapes:

@@ -43,9 +43,11 @@ def devices() -> list[dict[str, object]]:
 
 
 def set_log_level(level: int | str) -> None:
-    """Sets from which level on native log lines reach ``logging.getLogger("jmm")``.
+    """Sets from which level on log lines reach ``logging.getLogger("jmm")``.
 
-    Nothing is printed unless the application attaches a handler. The default is WARNING.
+    Native lines come from its child ``jmm.native``: errors as ERROR, warnings as INFO, the rest
+    as DEBUG. Nothing is printed unless the application attaches a handler. The default is
+    WARNING.
 
     Args:
         level: A level of `logging`, as number or name.

@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger = logging.getLogger("jmm")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("jmm: %(message)s"))
+    handler.addFilter(lambda record: record.name == "jmm")  # native lines are in the errors
     logger.addHandler(handler)
     try:
         status = arguments.run(arguments)
