@@ -39,7 +39,6 @@ _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
-_ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _DEFAULT_WINDOW = 112
 
 
@@ -277,9 +276,6 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
         if window <= 0 or window % (patch * merge):
             raise header.fail(f"window_size is {window}; a multiple of {patch * merge} is needed")
 
-    for name in ("v.patch_embd.bias", "v.class_embd"):
-        if name in header.shapes:
-            raise header.fail(f"tensor {name} belongs to another family")
     for name in _NOT_IN_QWEN:
         if name in header.shapes:
             raise header.fail(f"tensor {name} has no place in this vision tower")

@@ -150,6 +150,22 @@ def test_numbers_of_the_header(paths: tuple[Path, Path], kind: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["text", "mmproj"])
+def test_types_of_keys(paths: tuple[Path, Path], kind: str, tmp_path: Path) -> None:
+    """Each scalar under another type of its size: i32 for u32, u8 for bool and so on."""
+    _, _, fields = header_fields(paths[kind == "mmproj"])
+    t = gguf.GGUFValueType
+    others = {t.UINT32: (t.INT32, t.FLOAT32), t.FLOAT32: (t.UINT32,), t.BOOL: (t.UINT8, t.INT8)}
+    cases = [
+        (value_offset(field) - 4, struct.pack("<I", other).hex())
+        for field in fields
+        if not field.name.startswith("GGUF.")
+        for other in others.get(field.types[0], ())
+    ]
+    assert len(cases) > 10
+    check(paths, kind, tmp_path / "type.gguf", cases, len(cases) // 2)
+
+
+@pytest.mark.parametrize("kind", ["text", "mmproj"])
 def test_types_of_weights(paths: tuple[Path, Path], kind: str, tmp_path: Path) -> None:
     reader = gguf.GGUFReader(paths[kind == "mmproj"])
     cases = []

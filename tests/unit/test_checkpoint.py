@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -221,33 +220,6 @@ def test_a_language_model_is_no_vision_tower() -> None:
         check_mmproj(text(), text())
 
 
-@pytest.mark.parametrize("key", sorted(set(TOWER) - {"general.architecture"}))
-def test_types_of_keys(key: str) -> None:
-    found = {"u32": "i32", "f32": "f64", "str": "bool", "bool": "u8", "arr[f32]": "arr[f64]"}
-    kind, value = TOWER[key]
-    message = rf"{key} has type {found[kind]}; {kind} is needed".replace("[", r"\[")
-    refuse_tower(tower({key: (found[kind], value)}), message)
-
-
-@pytest.mark.parametrize(
-    ("key", "kind"),
-    [
-        ("clip.has_audio_encoder", "u8"),
-        ("clip.use_gelu", "u32"),
-        ("clip.minicpmv_version", "u32"),
-        ("clip.vision.window_size", "i32"),
-        ("clip.vision.spatial_merge_size", "u64"),
-        ("clip.vision.image_min_pixels", "f32"),
-        ("clip.vision.image_max_pixels", "i32"),
-        ("clip.vision.mm_patch_merge_type", "arr[str]"),
-        ("clip.vision.feature_layer", "arr[u32]"),
-        ("general.name", "u32"),
-    ],
-)
-def test_types_of_keys_that_may_lack(key: str, kind: str) -> None:
-    refuse_tower(tower({key: (kind, 7)}), f"{key} has type {re.escape(kind)};")
-
-
 @pytest.mark.parametrize(
     "key",
     sorted(
@@ -345,7 +317,7 @@ def test_deviations_are_above_zero(value: float) -> None:
 
 @pytest.mark.parametrize("name", ["v.patch_embd.bias", "v.class_embd"])
 def test_tensors_of_another_family(name: str) -> None:
-    refuse_tower(tower(tensors={name: (32,)}), f"tensor {name} belongs to another family")
+    refuse_tower(tower(tensors={name: (32,)}), f"tensor {name} has no place in this vision tower")
 
 
 @pytest.mark.parametrize("name", TENSORS)
@@ -424,11 +396,12 @@ def test_qwen2_vl_has_norm_biases_and_no_gate() -> None:
 # --- files ---
 
 
+@pytest.mark.parametrize("name", ["qwen25_small", "qwen25_head80", "qwen2_small"])
 @pytest.mark.parametrize("weight_flat", [False, True])
 def test_written_models_pass(
-    tiny_files: Callable[..., tuple[Path, Path]], tiny_name: str, weight_flat: bool
+    tiny_files: Callable[..., tuple[Path, Path]], name: str, weight_flat: bool
 ) -> None:
-    paths = tiny_files(tiny_name, weight_flat=weight_flat)
+    paths = tiny_files(name, weight_flat=weight_flat)
     of_text, of_tower = (Header.of(str(path), *_core.read_gguf(path)) for path in paths)
     check_text(of_text)
     check_mmproj(of_tower, of_text)

@@ -1,0 +1,197 @@
+"""``python -m jmm``: what is printed, what is written, and the exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jmm import Embedder
+from jmm.cli import embed, main
+from support import tiny
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{name}.png" for name in ("first", "second", "third")]
+    for seed, path in enumerate(paths):
+        Image.fromarray(tiny.picture(4, 6, seed=seed)).save(path)
+    return paths
+
+
+@pytest.fixture
+def model(tiny_files: Callable[..., tuple[Path, Path]]) -> list[str]:
+    text, mmproj = tiny_files("qwen25_small")
+    return ["--model", str(text), "--mmproj", str(mmproj), "--threads", "1"]
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def test_ranking(model: list[str], pictures: list[Path], capsys: Capture) -> None:
+    assert run("embed", *pictures, *model, "--query", "a red bus") == 0
+    out, err = capsys.readouterr()
+    with Embedder(model[1], model[3], n_threads=1) as embedder:
+        scores = embedder.encode_images(pictures) @ embedder.encode_query("a red bus")
+    order = np.argsort(-scores)
+    assert len(set(np.round(scores, 4))) == 3
+    wanted = [[f"{scores[index]:+.4f}", str(pictures[index])] for index in order]
+    assert [line.split("  ", 1) for line in out.splitlines()] == wanted
+    assert err == ""
+
+
+def test_output(model: list[str], pictures: list[Path], tmp_path: Path, capsys: Capture) -> None:
+    target = tmp_path / "vectors.npz"
+    assert run("embed", *pictures, *model, "--output", target, "--truncate-dim", 16) == 0
+    assert capsys.readouterr() == ("", "")
+    with np.load(target, allow_pickle=False) as file:
+        assert set(file.files) == {"files", "vectors"}
+        assert file["files"].tolist() == [str(path) for path in pictures]
+        vectors = file["vectors"]
+    assert vectors.dtype == np.float32
+    with Embedder(model[1], model[3], n_threads=1) as embedder:
+        np.testing.assert_allclose(
+            vectors, embedder.encode_images(pictures, truncate_dim=16), atol=2e-6
+        )
+
+
+def test_neither_query_nor_output(model: list[str], pictures: list[Path], capsys: Capture) -> None:
+    assert run("embed", *pictures, *model) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [str(path) for path in pictures]
+
+
+def test_settings_reach_the_embedder(
+    model: list[str], pictures: list[Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "vectors.npz"
+    words = ["--profile", "jina-embeddings-v4", "--max-pixels", "3136", "--output", target]
+    assert run("embed", *pictures, *model, *words) == 0
+    settings = {"profile": "jina-embeddings-v4", "max_pixels": 3136, "n_threads": 1}
+    with Embedder(model[1], model[3], **settings) as embedder, np.load(target) as file:
+        np.testing.assert_allclose(file["vectors"], embedder.encode_images(pictures), atol=2e-6)
+
+
+def test_unreadable_among_good_ones(
+    model: list[str], pictures: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    broken, missing = tmp_path / "broken.png", tmp_path / "missing.png"
+    broken.write_bytes(pictures[0].read_bytes()[:40])
+    files = [pictures[0], broken, missing, pictures[1]]
+    target = tmp_path / "vectors.npz"
+    assert run("embed", *files, *model, "--query", "a", "--output", target) == 1
+    out, err = capsys.readouterr()
+    ranked = {line.split("  ", 1)[1] for line in out.splitlines()}
+    assert ranked == {str(pictures[0]), str(pictures[1])}
+    reasons = err.splitlines()
+    assert len(reasons) == 2
+    assert reasons[0].startswith(f"jmm: item 1: {broken}: ")
+    assert reasons[1].startswith(f"jmm: item 2: {missing}: cannot open the file (No such file")
+    with np.load(target) as file:
+        assert file["files"].tolist() == [str(path) for path in files]
+        assert np.isnan(file["vectors"]).all(axis=1).tolist() == [False, True, True, False]
+
+
+def test_nothing_readable(model: list[str], tmp_path: Path, capsys: Capture) -> None:
+    assert run("embed", tmp_path / "none.png", *model, "--query", "a") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "none.png: cannot open" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "none.gguf"], "none.gguf: there is no such file"),
+        (["--mmproj", "none.gguf"], "mmproj is given without a model"),
+        (["--task", "none"], "task is 'none'"),
+        (["--profile", "none"], "profile is 'none'"),
+        (["--threads", "0"], "n_threads is 0"),
+        (["--truncate-dim", "65"], "truncate_dim is 65; allowed are 1 to 64"),
+        (["--max-pixels", "5"], "max_pixels=5"),
+        (["--query", ""], "the text is empty"),
+        (["--output", "no/such/folder/out.npz"], "No such file or directory"),
+    ],
+)
+def test_bad_arguments(
+    words: list[str],
+    message: str,
+    pictures: list[Path],
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("embed", pictures[0], *words) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].startswith("jmm: ")
+    assert message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["embed"], ["encode", "a.png"], ["embed", "a.png", "--threads", "two"], ["info", "--x"]],
+)
+def test_wrong_usage(words: list[str], capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(*words)
+    assert caught.value.code == 2
+    assert "usage: jmm" in capsys.readouterr().err
+
+
+def test_interrupted(
+    pictures: list[Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(embed, "run", interrupt)
+    assert run("embed", pictures[0]) == 130
+    assert capsys.readouterr() == ("", "jmm: interrupted\n")
+
+
+def test_info(model: list[str], capsys: Capture) -> None:
+    assert run("info", *model, "--profile", "jina-embeddings-v4", "--task", "code") == 0
+    out, err = capsys.readouterr()
+    shown = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert shown["model"] == model[1]
+    assert shown["mmproj"] == model[3]
+    assert shown["profile"] == "jina-embeddings-v4"
+    assert shown["profile_reason"] == "asked for by name"
+    assert shown["tasks"] == "retrieval, text-matching, code"
+    assert shown["task"] == "code"
+    assert shown["dim"] == "64"
+    assert shown["n_threads"] == "1"
+    assert shown["llama_cpp"] == "b11549"
+    assert ".patch" in shown["patches"]
+    assert err == ""
+
+
+def test_info_takes_the_model_by_place(model: list[str], capsys: Capture) -> None:
+    assert run("info", model[1]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (shown["model"], shown["mmproj"]) == (model[1], "None")
+    assert run("info", model[3]) == 1
+    assert "this is a vision tower" in capsys.readouterr().err
+
+
+def test_built_in_model_says_that_it_means_nothing(pictures: list[Path]) -> None:
+    odd = pictures[0].with_name(os.fsdecode(b"\xff.png"))
+    pictures[0].rename(odd)
+    words = [sys.executable, "-m", "jmm", "embed", odd, "none.png", "--query", "a"]
+    done = subprocess.run(words, capture_output=True, check=False, env={**os.environ, "LANG": "C"})
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 1
+    first, second = done.stderr.decode().splitlines()
+    assert first == "the built-in model is untrained: its vectors carry no meaning"
+    assert second.startswith("jmm: item 1: none.png: ")
