@@ -9,8 +9,12 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
+import gguf
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,3 +88,16 @@ def run(engine: _core.Engine, case: Case) -> Result:
 def row_tolerance(case: Case) -> float:
     """Largest relative error of a row of ``hidden``."""
     return PICTURE_ROW if case.grids else TEXT_ROW
+
+
+@contextmanager
+def written_window(pixels: int) -> Iterator[None]:
+    """Lets the GGUF writer add ``clip.vision.window_size``, which the converter leaves out."""
+    add_pattern = gguf.GGUFWriter.add_vision_n_wa_pattern
+
+    def add_both(writer: gguf.GGUFWriter, value: int) -> None:
+        add_pattern(writer, value)
+        writer.add_uint32("clip.vision.window_size", pixels)
+
+    with mock.patch.object(gguf.GGUFWriter, "add_vision_n_wa_pattern", add_both):
+        yield
