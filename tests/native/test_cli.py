@@ -188,9 +188,11 @@ def test_info_takes_the_model_by_place(model: list[str], capsys: Capture) -> Non
 def test_built_in_model_says_that_it_means_nothing(pictures: list[Path]) -> None:
     odd = pictures[0].with_name(os.fsdecode(b"\xff.png"))
     pictures[0].rename(odd)
+    env = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
     words = [sys.executable, "-m", "jmm", "embed", odd, "none.png", "--query", "a"]
-    done = subprocess.run(words, capture_output=True, check=False, env={**os.environ, "LANG": "C"})
+    done = subprocess.run(words, capture_output=True, check=False, env=env)
     assert done.returncode == 1
+    assert done.stdout.endswith(os.fsencode(odd) + b"\n")
     assert len(done.stdout.splitlines()) == 1
     first, second = done.stderr.decode().splitlines()
     assert first == "the built-in model is untrained: its vectors carry no meaning"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import sys
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in (embed, info):
         command.add_parser(commands).set_defaults(run=command.run)
     arguments = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes
     logger = logging.getLogger("jmm")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("jmm: %(message)s"))
