@@ -1,0 +1,304 @@
+"""Signal handlers run while native code computes, and what they raise comes out."""
+
+from __future__ import annotations
+
+import pytest
+
+from subprocess_case import run
+
+# A timer calls `act` once, from a handler in the midst of a native call and at no other time:
+# the engine that this thread holds refuses every use.
+IN_NATIVE_CODE = """
+n_calls = 0
+
+def is_busy():
+    return "DecodeError" in [raised(engine.check) for engine in list(_core._engines)]
+
+def on_alarm(signum, frame):
+    global n_calls
+    if is_busy() and not n_calls:
+        n_calls += 1
+        act()
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:  # the handler of SIGINT runs between two bytecodes
+        pass
+
+signal.signal(signal.SIGALRM, on_alarm)
+
+def watched(call):
+    global n_calls
+    n_calls = 0
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    try:
+        for _ in range(20):  # a fast machine may end a call before the handler's turn
+            result = call()
+            if n_calls:
+                break
+        return result
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+"""
+
+# Each call lasts longer than the 50 ms after which a handler has its turn.
+CALLS = """
+embedder = Embedder(n_threads=1)
+sequence = embedder._patch((PATCHES, np.array(GRID)))
+calls = {
+    "text": lambda: embedder.encode_query(TEXT),
+    "batches": lambda: embedder.encode_query([TEXT] * 4),
+    "picture": lambda: embedder.encode_patches(PATCHES, GRID),
+    "vision": lambda: embedder._engine.encode_picture(sequence),
+}
+"""
+# Nodes of the language model alone, and of the vision tower alone.
+TEXT_AND_VISION = """
+calls = {name: calls[name] for name in ("text", "vision")}
+wanted = {name: call() for name, call in calls.items()}
+"""
+
+
+def case(rest: str, *words: str) -> list[str]:
+    return run(IN_NATIVE_CODE + CALLS + rest, *words)
+
+
+def both(rest: str) -> list[str]:
+    return case(TEXT_AND_VISION + rest)
+
+
+@pytest.mark.parametrize("call", ["text", "batches", "picture", "vision"])
+def test_ctrl_c_in_a_call(call: str) -> None:
+    """Guards the abort callbacks: llama.cpp's own, and for "vision" that of patch 0006."""
+    lines = case(
+        """
+call = calls[words[0]]
+wanted = call()
+act = interrupt
+print(raised(lambda: watched(call)), n_calls)
+print(np.array_equal(call(), wanted))
+""",
+        call,
+    )
+    assert lines == ["KeyboardInterrupt 1", "True"]
+
+
+def test_ctrl_c_is_no_failed_item() -> None:
+    lines = case(
+        """
+act = interrupt
+print(raised(lambda: watched(lambda: embedder.encode_query([TEXT] * 4, on_error="nan"))))
+print(np.isfinite(embedder.encode_query(["a", "b"])).all())
+"""
+    )
+    assert lines == ["KeyboardInterrupt", "True"]
+
+
+def test_what_a_handler_raises_comes_out() -> None:
+    lines = both(
+        """
+class Timeout(Exception):
+    pass
+
+def stop(*_):
+    raise Timeout("too slow")
+
+def act():
+    signal.raise_signal(signal.SIGTERM)
+    while True:
+        pass
+
+signal.signal(signal.SIGTERM, stop)
+for name, call in calls.items():
+    try:
+        watched(call)
+    except Timeout as error:
+        print(error, n_calls)
+act = sys.exit
+for name, call in calls.items():
+    print(raised(lambda: watched(call)), n_calls)
+    print(np.array_equal(call(), wanted[name]))
+"""
+    )
+    assert lines == ["too slow 1"] * 2 + ["SystemExit 1", "True"] * 2
+
+
+def test_a_handler_that_raises_nothing() -> None:
+    lines = both(
+        """
+act = lambda: None
+for name, call in calls.items():
+    print(np.array_equal(watched(call), wanted[name]), n_calls)
+"""
+    )
+    assert lines == ["True 1"] * 2
+
+
+def test_a_handler_that_uses_the_engine() -> None:
+    lines = both(
+        """
+uses = [
+    lambda: embedder.encode_query("a"),
+    lambda: embedder.encode_query(["a"], on_error="nan"),
+    lambda: embedder.encode_images(tiny.picture(4, 4)),
+    lambda: embedder._engine.tokenize([("a", False)]),
+    lambda: embedder._engine.encode_picture(sequence),
+]
+act = lambda: print(*(raised(use) for use in uses))
+for name, call in calls.items():
+    print(np.array_equal(watched(call), wanted[name]))
+print(*(raised(use) for use in uses))
+"""
+    )
+    busy = " ".join(["DecodeError"] * 5)
+    assert lines == [busy, "True"] * 2 + [busy.replace("DecodeError", "nothing")]
+
+
+def test_a_handler_that_uses_another_engine() -> None:
+    lines = both(
+        """
+other = Embedder(n_threads=1)
+vector = other.encode_query("a")
+act = lambda: print(np.array_equal(other.encode_query("a"), vector))
+for name, call in calls.items():
+    print(np.array_equal(watched(call), wanted[name]))
+"""
+    )
+    assert lines == ["True"] * 4
+
+
+@pytest.mark.parametrize("call", ["text", "vision"])
+def test_a_handler_that_closes_the_engine(call: str) -> None:
+    lines = case(
+        """
+call = calls[words[0]]
+wanted = call()
+act = embedder.close
+print(np.array_equal(watched(call), wanted), n_calls)
+print(raised(lambda: embedder.encode_query("a")), raised(embedder.close))
+""",
+        call,
+    )
+    assert lines == ["True 1", "InputError nothing"]
+
+
+@pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
+def test_ctrl_c_while_loading(level: str) -> None:
+    """The n-th handler raises, for each n until a load has fewer: none may be swallowed."""
+    lines = run(
+        IN_NATIVE_CODE
+        + """
+import logging
+logging.getLogger("jmm").addHandler(logging.NullHandler())
+set_log_level(words[0])
+n_threads_before = len(os.listdir("/proc/self/task"))
+n_busy = 0
+
+def on_alarm(signum, frame):
+    global left, n_busy
+    left -= 1
+    if left == 0:
+        n_busy += is_busy()
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, on_alarm)
+for n in range(1, 200):
+    left = n
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        embedder = Embedder(n_threads=2)
+        end = "loaded"
+    except KeyboardInterrupt:
+        end = "interrupted"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if (end == "interrupted") != (left <= 0):
+        print(n, left, end)
+    if end == "loaded":
+        break
+print(end, n_busy > 0)
+print(np.isfinite(embedder.encode_query("a")).all())
+embedder.close()
+print(len(os.listdir("/proc/self/task")) - n_threads_before)
+""",
+        level,
+    )
+    assert lines == ["loaded True", "True", "0"]
+
+
+LOG_HANDLER = """
+import logging
+seen = []
+inside = False
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        global inside
+        if not inside and record.name == "jmm.native" and is_busy():
+            inside = True
+            try:
+                act()
+            finally:
+                inside = False
+
+wanted = Embedder(n_threads=1).encode_query("a")
+picture = tiny.picture(4, 4)
+logging.getLogger("jmm").addHandler(Handler())
+set_log_level("DEBUG")
+"""
+
+
+def test_a_log_handler_that_uses_the_engine() -> None:
+    lines = run(
+        IN_NATIVE_CODE
+        + LOG_HANDLER
+        + """
+embedder = None
+
+def act():
+    if embedder is not None:
+        seen.append(raised(lambda: embedder.encode_query("a")))
+
+embedder = Embedder(n_threads=1)
+print(np.array_equal(embedder.encode_query("a"), wanted))
+embedder.encode_images(picture)
+print(len(seen) > 0, *set(seen))
+"""
+    )
+    assert lines == ["True", "True DecodeError"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "outcome"),
+    [
+        ("interrupt()", "KeyboardInterrupt"),
+        ("sys.exit(7)", "SystemExit"),
+        ("raise KeyError", "nothing"),
+    ],
+)
+def test_what_a_log_handler_raises(statement: str, outcome: str) -> None:
+    """An application's exceptions do not stop a call; those that end the program do."""
+    lines = run(
+        IN_NATIVE_CODE
+        + LOG_HANDLER
+        + f"""
+def act():
+    seen.append(1)
+    {statement}
+
+print(raised(lambda: Embedder(n_threads=1)), len(seen) > 0)
+act = lambda: None
+embedder = Embedder(n_threads=1)
+
+def act():
+    seen.append(1)
+    {statement}
+
+seen.clear()
+print(raised(lambda: embedder.encode_query("a")), len(seen) > 0)
+act = lambda: None
+print(np.array_equal(embedder.encode_query("a"), wanted))
+"""
+    )
+    assert lines == [f"{outcome} True", f"{outcome} True", "True"]
