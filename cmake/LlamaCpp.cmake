@@ -66,8 +66,8 @@ endif()
 
 add_subdirectory(${tree} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL)
 
-# Parsing the same headers for each vision model costs CPU time: twelve in one unit took 3.7 s, one alone 1.8 s. The files that
-# patches touch stay apart, so that an edit rebuilds only them.
+# Parsing the same headers for each vision model costs CPU time: twelve in one unit took 3.7 s,
+# one alone 1.8 s. The files that patches touch stay apart, so that an edit rebuilds only them.
 set_target_properties(mtmd PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
 get_target_property(apart mtmd SOURCES)
 list(FILTER apart EXCLUDE REGEX "^models/[^q].*\\.cpp$")
