@@ -47,13 +47,18 @@ class SharedObject:
 
     def exports(self) -> set[str]:
         """Names of the dynamic symbols that are defined here and visible outside."""
-        names = set()
+        return {name for name, defined in self._symbols() if defined}
+
+    def imports(self) -> set[str]:
+        """Names of the dynamic symbols that other objects must define."""
+        return {name for name, defined in self._symbols() if not defined}
+
+    def _symbols(self) -> Iterator[tuple[str, bool]]:
         for section in self._of_kind(SHT_DYNSYM):
             for at in range(section.offset, section.offset + section.size, 24):
                 name, info, _, index = struct.unpack_from("<IBBH", self.data, at)
-                if index != SHN_UNDEF and info >> 4 != STB_LOCAL:
-                    names.add(self._string(section, name))
-        return names
+                if info >> 4 != STB_LOCAL:
+                    yield self._string(section, name), index != SHN_UNDEF
 
     def dynamic(self, tag: int) -> list[str]:
         """Strings of the dynamic entries with this tag."""
