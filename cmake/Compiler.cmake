@@ -14,8 +14,9 @@ if(NOT MSVC)
     set(CMAKE_CXX_VISIBILITY_PRESET hidden)
     set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
     # The last matching map wins: the build folder may lie inside the source folder.
+    # -fexceptions: a failed assertion is thrown through C frames too (src/jmm/_guard.pxi).
     add_compile_options(
-        -ffunction-sections -fdata-sections
+        -ffunction-sections -fdata-sections -fexceptions
         -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.
         -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
 endif()

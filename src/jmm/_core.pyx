@@ -62,6 +62,7 @@ cdef int64_t SIGNAL_PERIOD_US = 50_000
 cdef int _exiting = 0
 
 
+include "_guard.pxi"
 include "_log.pxi"
 include "_signals.pxi"
 include "_header.pxi"

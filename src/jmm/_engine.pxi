@@ -4,9 +4,6 @@
 MAX_SEQUENCES = 256
 cdef int N_SEQ_MAX = 256
 
-# libmtmd asserts that a side has at most 46,000 pixels of 14 per patch.
-MAX_GRID = 3284
-
 # A page of 768 tokens and its prompt pass at once.
 cdef int N_UBATCH = 1024
 
@@ -173,6 +170,7 @@ cdef class Engine:
         self._check_caller()
         self.lock.acquire()
         self.owner = threading.get_ident()
+        jmm_guard_thread(True)
         _forget_errors()
 
     cdef _enter_open(self):
@@ -183,6 +181,7 @@ cdef class Engine:
             raise InputError("the model is closed")
 
     cdef _leave(self):
+        jmm_guard_thread(False)
         if self.closing:
             self._free()
         self.owner = None
@@ -215,6 +214,11 @@ cdef class Engine:
         self._check_caller()
         if self.model == NULL:
             raise InputError("the model is closed")
+
+    @property
+    def is_open(self):
+        """Whether the model is still there."""
+        return self.model != NULL
 
     def close(self):
         """Frees the model. Further calls raise InputError."""
@@ -252,14 +256,9 @@ cdef class Engine:
         try:
             sequence.engine = self
             if any(len(part) == 3 for part in parts):
-                self._tokenize_with_pictures(sequence, parts)
+                sequence._add_parts(parts)
             else:
-                for text, parse_special in parts:
-                    self._append_text(sequence, text.encode("utf-8"), parse_special)
-                if add_special and llama.llama_vocab_get_add_bos(self.vocab):
-                    sequence.tokens.insert(sequence.tokens.begin(), llama.llama_vocab_bos(self.vocab))
-                if add_special and llama.llama_vocab_get_add_eos(self.vocab):
-                    sequence.tokens.push_back(llama.llama_vocab_eos(self.vocab))
+                sequence._add_texts(parts, add_special)
             sequence._lay_out()
         except MemoryError:
             raise OutOfMemoryError("no memory for the tokens of an item") from None
@@ -270,89 +269,6 @@ cdef class Engine:
         if sequence.n_tokens == 0:
             raise InputError("the text is empty: it has no tokens")
         return sequence
-
-    cdef _append_text(self, Sequence sequence, bytes text, bool parse_special):
-        cdef vector[llama.llama_token] tokens
-        cdef const char *c_text = text
-        cdef size_t n_text = len(text)
-        cdef int32_t n
-        if n_text == 0:
-            return
-        if n_text >= 2**31 - 1:
-            raise InputError(f"the text has {n_text} bytes; at most 2,147,483,646 are allowed")
-        with nogil:
-            # a token is at least one byte, but for the rare vocabulary that adds some
-            tokens.resize(n_text + 8)
-            n = llama.llama_tokenize(self.vocab, c_text, <int32_t>n_text, tokens.data(),
-                                     <int32_t>min(tokens.size(), <size_t>2**31 - 1), False,
-                                     parse_special)
-        if n < 0:
-            raise InputError(f"the text of {n_text} bytes cannot be tokenised")
-        sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.begin() + n)
-
-    cdef _tokenize_with_pictures(self, Sequence sequence, parts):
-        cdef vector[mtmd.mtmd_input_text] texts
-        cdef vector[mtmd.mtmd_input_part] items
-        cdef vector[const mtmd.mtmd_input_part *] pointers
-        cdef vector[mtmd.mtmd_bitmap *] bitmaps
-        cdef mtmd.mtmd_input_text text
-        cdef mtmd.mtmd_input_part item
-        cdef const float[:, ::1] patches
-        cdef bytes encoded
-        cdef size_t i
-        cdef int32_t status
-        if self.vision == NULL:
-            raise InputError(
-                "the model reads no pictures: it was loaded without an mmproj; "
-                "pass mmproj= to embed pictures"
-            )
-        keep = []
-        texts.reserve(len(parts))  # items point into it
-        try:
-            for part in parts:
-                item.text = NULL
-                item.bitmap = NULL
-                if len(part) == 2:
-                    encoded = part[0].encode("utf-8")
-                    if not encoded:
-                        continue
-                    keep.append(encoded)
-                    text.text, text.text_len = encoded, len(encoded)
-                    text.add_special, text.parse_special = False, part[1]
-                    texts.push_back(text)
-                    item.text = &texts.back()
-                else:
-                    patches, grid_h, grid_w = part
-                    self._check_patches(patches.shape[0], patches.shape[1], grid_h, grid_w)
-                    bitmaps.push_back(mtmd.mtmd_bitmap_init_from_patches(
-                        grid_w, grid_h, patches.shape[1], &patches[0, 0]))
-                    item.bitmap = bitmaps.back()
-                items.push_back(item)
-            for i in range(items.size()):
-                pointers.push_back(&items[i])
-            sequence.chunks = mtmd.mtmd_input_chunks_init()
-            with nogil:
-                status = mtmd.mtmd_tokenize_from_parts(
-                    self.vision, sequence.chunks, pointers.data(), pointers.size(), False)
-        finally:
-            for i in range(bitmaps.size()):
-                mtmd.mtmd_bitmap_free(bitmaps[i])
-        if status != 0:
-            raise _failure(InputError, "the item cannot be tokenised")
-
-    cdef _check_patches(self, n_rows, n_columns, grid_h, grid_w):
-        merge = self.patch_n_merge
-        if n_columns != self.patch_n_elem:
-            raise InputError(f"patches have {n_columns} columns; the model takes {self.patch_n_elem}")
-        if not (0 < grid_h <= MAX_GRID and 0 < grid_w <= MAX_GRID) or grid_h % merge or grid_w % merge:
-            raise InputError(
-                f"the grid is {grid_h} x {grid_w} patches; both must be multiples of {merge} "
-                f"from {merge} to {MAX_GRID}"
-            )
-        if n_rows != grid_h * grid_w:
-            raise InputError(
-                f"there are {n_rows} patches for a grid of {grid_h} x {grid_w} = {grid_h * grid_w}"
-            )
 
     # --- the forward pass ---
 
@@ -385,8 +301,9 @@ cdef class Engine:
             finite = [flag != 0 for flag in run.finite]
             self._empty(not all(finite))
         except BaseException as error:
+            translated = self._translate(error, f"a batch of {run.n_tokens} tokens")
             self._free_context()
-            raise self._translate(error, f"a batch of {run.n_tokens} tokens") from None
+            raise translated from None
         finally:
             self._leave()
         return finite
@@ -398,9 +315,22 @@ cdef class Engine:
             return interrupt
         if type(error) is MemoryError:
             return OutOfMemoryError(f"no memory for {what}")
+        if type(error) is RuntimeError and str(error).startswith(_ASSERTION):
+            self._abandon()
+            kind = OutOfMemoryError if "alloc" in str(error) or "mem" in str(error) else DecodeError
+            return kind(f"{what} failed and the model had to be given up; load it again: {error}")
         if type(error) is RuntimeError:
             return _failure(DecodeError, f"{what} failed: {error}")
         return error
+
+    cdef void _abandon(self) noexcept:
+        """Drops every handle without freeing: after a failed assertion nothing can be relied on."""
+        self.batch = NULL
+        self.ctx = NULL
+        self.vision = NULL
+        self.model = NULL
+        self.pool = NULL
+        self.capacity = 0
 
     cdef _plan(self, Forward *run, list sequences, list spans, float[:, ::1] pooled,
                float[:, ::1] hidden):

@@ -15,6 +15,8 @@ cdef extern from "ggml.h" nogil:
         GGML_TYPE_F16
     ctypedef void (*ggml_log_callback)(ggml_log_level level, const char *text, void *user_data) noexcept nogil
     ctypedef bool (*ggml_abort_callback)(void *data) noexcept nogil
+    ctypedef void (*ggml_abort_callback_t)(const char *error_message) noexcept
+    ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback)
     ctypedef struct ggml_threadpool:
         pass
     ctypedef struct ggml_threadpool_params:

@@ -1,5 +1,9 @@
 # One tokenised item.
 
+# libmtmd asserts that a side has at most 46,000 pixels of 14 per patch.
+MAX_GRID = 3284
+
+
 cdef struct Chunk:
     const llama.llama_token *tokens  # borrowed from the sequence, NULL for a picture
     const mtmd.mtmd_input_chunk *picture  # borrowed from the sequence
@@ -57,3 +61,98 @@ cdef class Sequence:
             total += chunk.n_tokens
         self.n_tokens = total
         self.picture_span = None if first is None else (first, last)
+
+    cdef _add_texts(self, parts, bool add_special):
+        """Fills an item of text alone."""
+        cdef const llama.llama_vocab *vocab = self.engine.vocab
+        if add_special and llama.llama_vocab_get_add_bos(vocab):
+            self.tokens.push_back(llama.llama_vocab_bos(vocab))
+        for text, parse_special in parts:
+            self._add_text(text.encode("utf-8"), parse_special)
+        if add_special and llama.llama_vocab_get_add_eos(vocab):
+            self.tokens.push_back(llama.llama_vocab_eos(vocab))
+
+    cdef _add_text(self, bytes text, bool parse_special):
+        cdef const llama.llama_vocab *vocab = self.engine.vocab
+        cdef const char *c_text = text
+        cdef size_t n_text = len(text)
+        cdef size_t n_before = self.tokens.size()
+        # a token is at least one byte, but for the rare vocabulary that adds some
+        cdef size_t room = n_text + 8
+        cdef int32_t n
+        if n_text == 0:
+            return
+        if room >= 2**31:
+            raise InputError(f"the text has {n_text:,} bytes; at most 2,147,483,639 are allowed")
+        with nogil:
+            self.tokens.resize(n_before + room)
+            n = llama.llama_tokenize(vocab, c_text, <int32_t>n_text, self.tokens.data() + n_before,
+                                     <int32_t>room, False, parse_special)
+            self.tokens.resize(n_before + max(n, 0))
+        if n < 0:
+            raise InputError(f"the text of {n_text:,} bytes cannot be tokenised")
+
+    cdef _add_parts(self, parts):
+        """Fills an item with pictures, through libmtmd, which adds its markers around each."""
+        cdef vector[mtmd.mtmd_input_text] texts
+        cdef vector[mtmd.mtmd_input_part] items
+        cdef vector[const mtmd.mtmd_input_part *] pointers
+        cdef vector[mtmd.mtmd_bitmap *] bitmaps
+        cdef mtmd.mtmd_input_text text
+        cdef mtmd.mtmd_input_part item
+        cdef const float[:, ::1] patches
+        cdef bytes encoded
+        cdef size_t i
+        cdef int32_t status
+        if self.engine.vision == NULL:
+            raise InputError(
+                "the model reads no pictures: it was loaded without an mmproj; "
+                "pass mmproj= to embed pictures"
+            )
+        keep = []
+        texts.reserve(len(parts))  # items point into it
+        try:
+            for part in parts:
+                item.text = NULL
+                item.bitmap = NULL
+                if len(part) == 2:
+                    encoded = part[0].encode("utf-8")
+                    if not encoded:
+                        continue
+                    keep.append(encoded)
+                    text.text, text.text_len = encoded, len(encoded)
+                    text.add_special, text.parse_special = False, part[1]
+                    texts.push_back(text)
+                    item.text = &texts.back()
+                else:
+                    patches, grid_h, grid_w = part
+                    self._check_patches(patches.shape[0], patches.shape[1], grid_h, grid_w)
+                    bitmaps.push_back(mtmd.mtmd_bitmap_init_from_patches(
+                        grid_w, grid_h, patches.shape[1], &patches[0, 0]))
+                    item.bitmap = bitmaps.back()
+                items.push_back(item)
+            for i in range(items.size()):
+                pointers.push_back(&items[i])
+            self.chunks = mtmd.mtmd_input_chunks_init()
+            with nogil:
+                status = mtmd.mtmd_tokenize_from_parts(
+                    self.engine.vision, self.chunks, pointers.data(), pointers.size(), False)
+        finally:
+            for i in range(bitmaps.size()):
+                mtmd.mtmd_bitmap_free(bitmaps[i])
+        if status != 0:
+            raise _failure(InputError, "the item cannot be tokenised")
+
+    cdef _check_patches(self, n_rows, n_columns, grid_h, grid_w):
+        n_elem, merge = self.engine.patch_n_elem, self.engine.patch_n_merge
+        if n_columns != n_elem:
+            raise InputError(f"patches have {n_columns} columns; the model takes {n_elem}")
+        if not (0 < grid_h <= MAX_GRID and 0 < grid_w <= MAX_GRID) or grid_h % merge or grid_w % merge:
+            raise InputError(
+                f"the grid is {grid_h} x {grid_w} patches; both must be multiples of {merge} "
+                f"from {merge} to {MAX_GRID}"
+            )
+        if n_rows != grid_h * grid_w:
+            raise InputError(
+                f"there are {n_rows} patches for a grid of {grid_h} x {grid_w} = {grid_h * grid_w}"
+            )

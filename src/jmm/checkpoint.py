@@ -270,8 +270,7 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
     if merge != MERGE_SIZE:
         raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
     if windowed:
-        if header.positive("clip.vision.n_wa_pattern") == 1:
-            raise header.fail("n_wa_pattern is 1, no layer has windows; 2 and more are supported")
+        header.positive("clip.vision.n_wa_pattern")
         window = header.metadata.get("clip.vision.window_size", _DEFAULT_WINDOW)
         if window <= 0 or window % (patch * merge):
             raise header.fail(f"window_size is {window}; a multiple of {patch * merge} is needed")

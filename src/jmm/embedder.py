@@ -411,7 +411,7 @@ class Embedder:
             for index, source in enumerate(sources):
                 try:
                     sequence = self._fitting(prepare(source))
-                except JmmError as error:
+                except (JmmError, MemoryError) as error:
                     self._engine.check()
                     _fail(error, index, options.on_error)
                     advance(1)
@@ -454,22 +454,31 @@ class Embedder:
     ) -> None:
         """Runs a batch; what fails in company runs again alone, so that each error has an item."""
         sequences = [sequence for _, sequence in batch]
-        rows = np.empty((len(batch), self.dim), dtype=np.float32)
         try:
+            rows = np.empty((len(batch), self.dim), dtype=np.float32)
             finite = self._engine.forward(sequences, [self._span(s) for s in sequences], rows)
-        except (DecodeError, OutOfMemoryError) as error:
-            self._engine.check()
+        except (DecodeError, MemoryError) as error:
+            if not self._engine.is_open:
+                raise
             if len(batch) == 1:
                 _fail(error, batch[0][0], options.on_error)
-                return
-            finite = [False] * len(batch)
-        for (index, sequence), row, is_finite in zip(batch, rows, finite, strict=True):
+            else:
+                self._run_alone(batch, pooled, options)
+            return
+        if len(batch) == 1 and not finite[0]:
+            _fail(NonFiniteError(_NOT_FINITE), batch[0][0], options.on_error)
+            return
+        for (index, _), row, is_finite in zip(batch, rows, finite, strict=True):
             if is_finite:
                 pooled[index] = row
-            elif len(batch) > 1:
-                self._run_batch([(index, sequence)], pooled, options)
-            else:
-                _fail(NonFiniteError(_NOT_FINITE), index, options.on_error)
+        failed = [item for item, is_finite in zip(batch, finite, strict=True) if not is_finite]
+        self._run_alone(failed, pooled, options)
+
+    def _run_alone(
+        self, batch: list[tuple[int, _core.Sequence]], pooled: Float32, options: Options
+    ) -> None:
+        for item in batch:
+            self._run_batch([item], pooled, options)
 
     def _span(self, sequence: _core.Sequence) -> tuple[int, int]:
         if sequence.picture_span is None:
@@ -507,7 +516,9 @@ def _read_header(path: str | os.PathLike[str]) -> checkpoint.Header:
     return checkpoint.Header.of(name, *_core.read_gguf(name))
 
 
-def _fail(error: JmmError, index: int, on_error: OnError) -> None:
+def _fail(error: JmmError | MemoryError, index: int, on_error: OnError) -> None:
+    if not isinstance(error, JmmError):
+        error = OutOfMemoryError("no memory for the item")
     error.index = index
     if on_error == "raise":
         raise error

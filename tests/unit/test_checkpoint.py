@@ -273,7 +273,6 @@ def test_pair() -> None:
         ("window_size", 0, "window_size is 0; a multiple of 28"),
         ("window_size", 100, "window_size is 100; a multiple of 28"),
         ("n_wa_pattern", 0, "n_wa_pattern is 0"),
-        ("n_wa_pattern", 1, "n_wa_pattern is 1"),
         ("patch_size", 0, "patch_size is 0"),
         ("patch_size", 16, "window_size is 112|v.patch_embd.weight has shape"),
         ("embedding_length", 0, "embedding_length is 0"),
