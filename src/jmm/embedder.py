@@ -17,7 +17,6 @@ from jmm import (
     batching,
     checkpoint,
     demo,
-    images,
     profiles,
     runtime,
     vectors,
@@ -31,6 +30,7 @@ from jmm.errors import (
     NonFiniteError,
     OutOfMemoryError,
 )
+from jmm.images import ImageSource, is_image, to_rgb
 from jmm.processor import Processor
 from jmm.progress import progress_bar
 
@@ -211,8 +211,7 @@ class Embedder:
 
     def encode_images(
         self,
-        images_: images.ImageSource | Iterable[images.ImageSource],
-        /,
+        images: ImageSource | Iterable[ImageSource],
         *,
         truncate_dim: int | None = None,
         normalize: bool = True,
@@ -223,7 +222,7 @@ class Embedder:
         """Embeds one picture or many.
 
         Args:
-            images_: A picture, or an iterable of them. A picture is a path, the bytes or the
+            images: A picture, or an iterable of them. A picture is a path, the bytes or the
                 binary file object of an image file, a PIL.Image, or a uint8 array ``[h, w]``,
                 ``[h, w, 3]`` or ``[h, w, 4]``; an array with four axes is many.
             truncate_dim: Components to keep, one of ``profile.dims``; None for all.
@@ -249,8 +248,8 @@ class Embedder:
             (2, 64)
         """
         self._require_vision()
-        one = images.is_image(images_)
-        sources = [images_] if one else arguments.listed(images_, "pictures")
+        one = is_image(images)
+        sources = [images] if one else arguments.listed(images, "pictures")
         options = Options(truncate_dim, normalize, batch_size, on_error, show_progress)
         rows = self._encode(sources, self._picture, options)
         return rows[0] if one else rows
@@ -336,7 +335,7 @@ class Embedder:
 
     def encode_document(
         self,
-        items: str | images.ImageSource | Iterable[str | images.ImageSource],
+        items: str | ImageSource | Iterable[str | ImageSource],
         *,
         truncate_dim: int | None = None,
         normalize: bool = True,
@@ -367,7 +366,7 @@ class Embedder:
             ...     embedder.encode_document(["a page", np.zeros((56, 56), np.uint8)]).shape
             (2, 64)
         """
-        one = isinstance(items, str) or images.is_image(items, str_is_path=False)
+        one = isinstance(items, str) or is_image(items, str_is_path=False)
         sources = [items] if one else arguments.listed(items, "documents")
         options = Options(truncate_dim, normalize, batch_size, on_error, show_progress)
         rows = self._encode(sources, self._document, options)
@@ -375,8 +374,8 @@ class Embedder:
 
     # --- one item to one sequence ---
 
-    def _picture(self, source: images.ImageSource) -> _core.Sequence:
-        picture = images.to_rgb(source, reference_modes=self._reference_modes)
+    def _picture(self, source: ImageSource) -> _core.Sequence:
+        picture = to_rgb(source, reference_modes=self._reference_modes)
         return self._engine.tokenize(self._profile.image_parts(*self._processor(picture)))
 
     def _patch(self, item: arguments.PatchItem) -> _core.Sequence:
@@ -388,7 +387,7 @@ class Embedder:
         return self._text_sequence(self._profile.query[self._task], source)
 
     def _document(self, source: object) -> _core.Sequence:
-        if images.is_image(source, str_is_path=False):
+        if is_image(source, str_is_path=False):
             self._require_vision()
             return self._picture(source)  # type: ignore[arg-type]
         return self._text_sequence(self._profile.document[self._task], source)
