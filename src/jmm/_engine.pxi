@@ -78,7 +78,10 @@ cdef class Engine:
             if mmproj_path is not None:
                 self._load_vision(mmproj_path, n_gpu_layers != 0)
         except BaseException as error:
+            failed = _assertion_error(ModelLoadError, f"{model_path}: the model cannot be loaded")
             self._free()
+            if failed is not None:
+                raise failed from None
             if type(error) is MemoryError:
                 raise OutOfMemoryError(f"{model_path}: no memory to load the model") from None
             raise
@@ -170,7 +173,8 @@ cdef class Engine:
         self._check_caller()
         self.lock.acquire()
         self.owner = threading.get_ident()
-        jmm_guard_thread(True)
+        jmm_guard(1)
+        jmm_take_assertion()
         _forget_errors()
 
     cdef _enter_open(self):
@@ -181,12 +185,13 @@ cdef class Engine:
             raise InputError("the model is closed")
 
     cdef _leave(self):
-        jmm_guard_thread(False)
+        jmm_guard(-1)
         if self.closing:
             self._free()
         self.owner = None
         self.lock.release()
         _park_daemon()
+        _raise_from_log()
 
     cdef _check_caller(self):
         if self.pid != getpid():
@@ -227,6 +232,7 @@ cdef class Engine:
         self.closing = True
         if self.owner != threading.get_ident():
             self.lock.acquire()
+            self.owner = threading.get_ident()
             self._leave()
 
     def retire(self):
@@ -263,7 +269,8 @@ cdef class Engine:
         except MemoryError:
             raise OutOfMemoryError("no memory for the tokens of an item") from None
         except (IndexError, RuntimeError) as error:
-            raise InputError(f"the item cannot be tokenised: {error}") from None
+            failed = _assertion_error(DecodeError, "an item cannot be tokenised")
+            raise failed or InputError(f"the item cannot be tokenised: {error}") from None
         finally:
             self._leave()
         if sequence.n_tokens == 0:
@@ -310,15 +317,16 @@ cdef class Engine:
 
     cdef _translate(self, error, what):
         """What to raise for an error of native code."""
+        failed = _assertion_error(
+            DecodeError, f"{what} failed and the model had to be given up; load it again")
+        if failed is not None:
+            self._abandon()
+            return failed
         interrupt = _take_error(&self.watch)
         if interrupt is not None:
             return interrupt
         if type(error) is MemoryError:
             return OutOfMemoryError(f"no memory for {what}")
-        if type(error) is RuntimeError and str(error).startswith(_ASSERTION):
-            self._abandon()
-            kind = OutOfMemoryError if "alloc" in str(error) or "mem" in str(error) else DecodeError
-            return kind(f"{what} failed and the model had to be given up; load it again: {error}")
         if type(error) is RuntimeError:
             return _failure(DecodeError, f"{what} failed: {error}")
         return error

@@ -32,6 +32,19 @@ cdef void _log(int level, const char *text) noexcept:
         _native.raised = error  # Ctrl-C in a handler; raised when the native call returns
 
 
+cdef object _take_log_error():
+    raised = getattr(_native, "raised", None)
+    _native.raised = None
+    return raised
+
+
+cdef _raise_from_log():
+    """For lines that come when the call has its result or its error, as those of freeing."""
+    raised = _take_log_error()
+    if raised is not None:
+        raise raised
+
+
 def set_native_log_level(int level):
     """Sets from which `logging` level on native log lines reach the logger ``jmm.native``."""
     global _level

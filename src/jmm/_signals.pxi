@@ -32,9 +32,8 @@ cdef bool _keep_loading(float progress, void *data) noexcept nogil:
 
 
 cdef object _take_error(Watch *watch):
-    """What a signal handler or a log handler raised since the last call, or None."""
-    raised = getattr(_native, "raised", None)
-    _native.raised = None
+    """What a signal handler or a log handler has raised in this call, or None."""
+    raised = _take_log_error()
     if watch.error != NULL:
         raised = <object>watch.error
         watch.error = NULL

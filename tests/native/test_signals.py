@@ -193,13 +193,17 @@ import logging
 logging.getLogger("jmm").addHandler(logging.NullHandler())
 set_log_level(words[0])
 n_threads_before = len(os.listdir("/proc/self/task"))
-n_busy = 0
+n_busy, inside = 0, False
 
 def on_alarm(signum, frame):
-    global left, n_busy
+    global left, n_busy, inside
+    if inside:
+        return
+    inside = True
+    n_busy += is_busy()
+    inside = False
     left -= 1
     if left == 0:
-        n_busy += is_busy()
         raise KeyboardInterrupt
 
 signal.signal(signal.SIGALRM, on_alarm)
@@ -235,7 +239,7 @@ inside = False
 class Handler(logging.Handler):
     def emit(self, record):
         global inside
-        if not inside and record.name == "jmm.native" and is_busy():
+        if not inside and record.name == "jmm.native":
             inside = True
             try:
                 act()
@@ -250,6 +254,7 @@ set_log_level("DEBUG")
 
 
 def test_a_log_handler_that_uses_the_engine() -> None:
+    """Also while it is closed, which holds the lock too."""
     lines = run(
         IN_NATIVE_CODE
         + LOG_HANDLER
@@ -264,9 +269,12 @@ embedder = Embedder(n_threads=1)
 print(np.array_equal(embedder.encode_query("a"), wanted))
 embedder.encode_images(picture)
 print(len(seen) > 0, *set(seen))
+seen.clear()
+embedder.close()
+print(len(seen) > 0, *set(seen))
 """
     )
-    assert lines == ["True", "True DecodeError"]
+    assert lines == ["True", "True DecodeError", "True DecodeError"]
 
 
 @pytest.mark.parametrize(
@@ -302,3 +310,52 @@ print(np.array_equal(embedder.encode_query("a"), wanted))
 """
     )
     assert lines == [f"{outcome} True", f"{outcome} True", "True"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "embedder.encode_query('a')",
+        "embedder._engine.tokenize([('a', False), (tiny.patches(picture), 4, 4)])",
+        "embedder._engine.encode_picture(sequence)",
+        "(embedder.encode_query('a'), embedder.close())",
+    ],
+)
+def test_ctrl_c_in_a_log_handler_stays_in_its_call(call: str) -> None:
+    """At any line, the last ones of freeing too: the call raises it, and no later one."""
+    lines = run(
+        IN_NATIVE_CODE
+        + LOG_HANDLER
+        + f"""
+once = False
+
+def act():
+    global left
+    left -= 1
+    if left == 0 or left < 0 and not once:
+        raise KeyboardInterrupt
+
+def attempt(n):
+    global left
+    left = sys.maxsize
+    embedder = Embedder(n_threads=1)
+    sequence = embedder._picture(picture)
+    left = n
+    outcome = raised(lambda: {call})
+    reached, left = left <= 0, sys.maxsize
+    if outcome != ("KeyboardInterrupt" if reached else "nothing"):
+        print(once, n, outcome)
+    if raised(embedder._engine.check) == "nothing":
+        embedder.encode_query("a")
+    embedder.close()
+    Embedder(n_threads=1).close()
+    return reached
+
+for once in (True, False):
+    n = 1
+    while attempt(n):
+        n += 1 if n < 4 else 29
+    print(n > 1)
+"""
+    )
+    assert lines == ["True", "True"]
