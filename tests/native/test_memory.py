@@ -1,0 +1,210 @@
+"""Too little memory is an error that the engine survives; much use takes no more than little."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from subprocess_case import run
+
+if sys.platform != "linux":
+    pytest.skip("address space is limited and measured as Linux does it", allow_module_level=True)
+
+# Each limit has a child of its own, forked before any engine is there, so that no heap is left
+# from the one before.
+LIMIT = """
+import collections, pathlib, resource
+
+def limit(megabytes):
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + int(megabytes * 2**20)
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+
+def unlimit():
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+
+def sweep(child):
+    outcomes = collections.Counter()
+    for megabytes in (0, 0.5, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128, 400):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(40)
+            os.write(writer, child(megabytes).encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader) as pipe:
+            outcome = pipe.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        outcomes[outcome if code == 0 else f"{megabytes} MB: exit code {code}"] += 1
+    for outcome in sorted(outcomes):
+        print(outcome)
+
+def under(megabytes, call):
+    limit(megabytes)
+    try:
+        return raised(call)
+    finally:
+        unlimit()
+
+"""
+
+
+def test_threads_that_cannot_be_started() -> None:
+    """Guards patch 0014: ggml asserted that a thread can be had."""
+    lines = run(
+        LIMIT
+        + """
+def n_tasks():
+    return len(os.listdir("/proc/self/task"))
+
+before = n_tasks()
+for n_threads in (64, 512):
+    limit(48)
+    try:
+        Embedder(n_threads=n_threads)
+    except OutOfMemoryError as error:
+        print(error)
+    unlimit()
+print(n_tasks() - before)
+with Embedder(n_threads=2) as embedder:
+    print(np.isfinite(embedder.encode_query("a")).all(), n_tasks() - before)
+"""
+    )
+    assert lines == [
+        "64 threads cannot be started; lower n_threads",
+        "512 threads cannot be started; lower n_threads",
+        "0",
+        "True 1",
+    ]
+
+
+def test_loading_within_any_limit() -> None:
+    """Guards patch 0015: libmtmd used a weight buffer that it had not got."""
+    lines = run(
+        LIMIT
+        + """
+def child(megabytes):
+    outcome = under(megabytes, lambda: Embedder(n_threads=1))
+    return f"{outcome}, then {raised(lambda: Embedder(n_threads=1).encode_query('a'))}"
+
+sweep(child)
+"""
+    )
+    assert lines == ["OutOfMemoryError, then nothing", "nothing, then nothing"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "embedder.encode_query(TEXT[:1500])",
+        "embedder.encode_patches(PATCHES, GRID)",
+    ],
+)
+@pytest.mark.parametrize("before", ["pass", 'embedder.encode_document(["a", tiny.picture(4, 4)])'])
+def test_calls_within_any_limit(call: str, before: str) -> None:
+    """A loaded engine, then its first call, or one larger than any before.
+
+    Guards patch 0017, and that a failed assertion of ggml is an exception.
+    """
+    lines = run(
+        LIMIT
+        + f"""
+def big(embedder):
+    return {call}
+
+def child(megabytes):
+    embedder = Embedder(n_threads=1)
+    {before}
+    outcome = under(megabytes, lambda: big(embedder))
+    wanted = big(Embedder(n_threads=1))
+    return f"{{outcome}}, then {{np.array_equal(big(embedder), wanted)}}"
+
+sweep(child)
+"""
+    )
+    assert lines == ["OutOfMemoryError, then True", "nothing, then True"]
+
+
+def test_an_item_too_large_is_a_row_of_nan() -> None:
+    lines = run(
+        LIMIT
+        + """
+embedder = Embedder(n_threads=1)
+embedder.encode_query(["a", "b"])
+limit(4)
+rows = embedder.encode_query(["a", "a" * 2_000_000, "b"], on_error="nan")
+unlimit()
+print(*np.isnan(rows).all(axis=1))
+"""
+    )
+    assert lines == ["False True False"]
+
+
+USAGE = """
+import pathlib, resource
+
+def usage():
+    gc.collect()
+    rss = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return rss / 2**20, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+def grown(step, n):
+    for i in range(n // 3):
+        step(i)
+    before = usage()
+    for i in range(n // 3, n):
+        step(i)
+    megabytes, files, threads = np.subtract(usage(), before)
+    print(megabytes < 12 or megabytes, int(files), int(threads))
+
+"""
+
+
+def test_engines_that_come_and_go() -> None:
+    lines = run(
+        USAGE
+        + """
+def step(i):
+    embedder = Embedder(n_threads=1 + i % 2)
+    if i % 2:
+        embedder.encode_document(["a", tiny.picture(4, 4)])
+    if i % 3:
+        embedder.close()
+
+def fail(i):
+    raised(lambda: Embedder(demo.paths()[1]))
+    raised(lambda: _core.Engine(demo.paths()[0], demo.paths()[0], n_threads=2))
+
+grown(step, 60)
+grown(fail, 60)
+"""
+    )
+    assert lines == ["True 0 0"] * 2
+
+
+def test_calls_of_changing_sizes() -> None:
+    lines = run(
+        USAGE
+        + """
+embedder = Embedder(n_threads=1)
+rng = np.random.default_rng(0)
+
+def step(i):
+    kind, size = i % 5, int(rng.integers(1, 30))
+    if kind == 0:
+        embedder.encode_query(["a"] * size)
+    elif kind == 1:
+        embedder.encode_query("abc " * 20 * size)
+    elif kind == 2:
+        embedder.encode_images(tiny.pixels(20 + 5 * size, 300 - 6 * size))
+    elif kind == 3:
+        embedder.encode_document([b"junk", "a" * size, "", tiny.picture(2, 2)], on_error="nan")
+    else:
+        raised(lambda: embedder.encode_patches(PATCHES, [1, 4, size]))
+
+grown(step, 300)
+"""
+    )
+    assert lines == ["True 0 0"]
