@@ -10,15 +10,22 @@ from subprocess_case import run
 # the engine that this thread holds refuses every use.
 IN_NATIVE_CODE = """
 n_calls = 0
+inside = False  # the next alarm may come while the handler runs
 
 def is_busy():
     return "DecodeError" in [raised(engine.check) for engine in list(_core._engines)]
 
 def on_alarm(signum, frame):
-    global n_calls
-    if is_busy() and not n_calls:
-        n_calls += 1
-        act()
+    global n_calls, inside
+    if inside or n_calls:
+        return
+    inside = True
+    try:
+        if is_busy():
+            n_calls += 1
+            act()
+    finally:
+        inside = False
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
@@ -193,7 +200,7 @@ import logging
 logging.getLogger("jmm").addHandler(logging.NullHandler())
 set_log_level(words[0])
 n_threads_before = len(os.listdir("/proc/self/task"))
-n_busy, inside = 0, False
+n_busy = 0
 
 def on_alarm(signum, frame):
     global left, n_busy, inside
@@ -234,17 +241,17 @@ print(len(os.listdir("/proc/self/task")) - n_threads_before)
 LOG_HANDLER = """
 import logging
 seen = []
-inside = False
+in_emit = False
 
 class Handler(logging.Handler):
     def emit(self, record):
-        global inside
-        if not inside and record.name == "jmm.native":
-            inside = True
+        global in_emit
+        if not in_emit and record.name == "jmm.native":
+            in_emit = True
             try:
                 act()
             finally:
-                inside = False
+                in_emit = False
 
 wanted = Embedder(n_threads=1).encode_query("a")
 picture = tiny.picture(4, 4)
