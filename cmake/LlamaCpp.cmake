@@ -46,21 +46,13 @@ set(LLAMA_BUILD_NUMBER 0)
 set(LLAMA_BUILD_COMMIT ${JMM_LLAMA_CPP_VERSION})
 
 set(GGML_NATIVE ${JMM_NATIVE})
-set(JMM_CPU_FEATURES native)
 if(NOT JMM_NATIVE)
-    set(JMM_CPU_FEATURES "")
     foreach(feature SSE42 AVX AVX2 FMA F16C BMI2)
         option(GGML_${feature} "" ON)
     endforeach()
     foreach(feature AVX_VNNI AVX512 AVX512_VBMI AVX512_VNNI AVX512_BF16
                     AMX_TILE AMX_INT8 AMX_BF16)
         option(GGML_${feature} "" OFF)
-    endforeach()
-    foreach(feature SSE42 AVX AVX2 FMA F16C BMI2 AVX_VNNI AVX512 AVX512_VBMI AVX512_VNNI
-                    AVX512_BF16 AMX_TILE AMX_INT8 AMX_BF16)
-        if(GGML_${feature})
-            list(APPEND JMM_CPU_FEATURES ${feature})
-        endif()
     endforeach()
 endif()
 

@@ -84,6 +84,8 @@ cdef class Engine:
                 raise failed from None
             if type(error) is MemoryError:
                 raise OutOfMemoryError(f"{model_path}: no memory to load the model") from None
+            if type(error) is RuntimeError:
+                raise _failure(ModelLoadError, f"{model_path}: {error}") from None
             raise
         finally:
             self._leave()

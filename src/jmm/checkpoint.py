@@ -34,7 +34,14 @@ _MMPROJ_REQUIRED = (
     "clip.vision.image_std",
 )
 MERGE_SIZE = 2
+_MMPROJ_OPTIONAL = (
+    "clip.vision.spatial_merge_size",
+    "clip.vision.window_size",
+    "clip.vision.image_min_pixels",
+    "clip.vision.image_max_pixels",
+)
 _CHANNELS = 3
+_ENCODER_VOCABULARIES = ("bert", "t5")
 _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
@@ -163,6 +170,11 @@ def check_text(header: Header) -> None:
     n_tokens = header.metadata.get("tokenizer.ggml.tokens")
     if isinstance(n_tokens, tuple) and n_tokens[0] != n_tokens[1]:
         raise header.fail(f"{n_tokens[0] - n_tokens[1]} tokens of the vocabulary occur twice")
+    vocabulary = header.metadata.get("tokenizer.ggml.model")
+    if vocabulary in _ENCODER_VOCABULARIES:
+        raise header.fail(
+            f"encoder models (vocabulary {vocabulary!r}) are not supported; causal models are"
+        )
     if architecture == "qwen2vl":
         _check_qwen2vl(header)
     else:
@@ -235,6 +247,9 @@ def check_mmproj(header: Header, text: Header) -> None:
     header.epsilon("clip.vision.attention.layer_norm_epsilon")
     header.numbers("clip.vision.image_mean", above=-math.inf)
     header.numbers("clip.vision.image_std", above=0)
+    for key in _MMPROJ_OPTIONAL:
+        if key in header.types:
+            header.positive(key)
     _check_pair(header, text)
     _check_tower(header, windowed=projector == "qwen2.5vl_merger")
 

@@ -30,7 +30,7 @@ from jmm.errors import (
     NonFiniteError,
     OutOfMemoryError,
 )
-from jmm.images import ImageSource, is_image, to_rgb
+from jmm.images import MAX_IMAGE_PIXELS, ImageSource, is_image, to_rgb
 from jmm.processor import Processor
 from jmm.progress import progress_bar
 
@@ -73,6 +73,8 @@ class Embedder:
         min_pixels: Least area of a picture after resizing, in pixels.
         max_pixels: Greatest area of a picture after resizing, in pixels; one token covers
             28 x 28 of them. None takes the profile's limit, or the file's.
+        max_image_pixels: Greatest area of a picture before resizing; more is refused before it
+            is decoded. None takes 178,956,970, where Pillow itself refuses.
         reference_modes: True brings pictures to RGB as the reference processor does: alpha
             dropped, EXIF orientation ignored.
         f16_kv: True keeps keys and values in half precision: half the cache, less exact.
@@ -102,6 +104,7 @@ class Embedder:
         n_gpu_layers: int | None = None,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
+        max_image_pixels: int | None = None,
         reference_modes: bool = False,
         f16_kv: bool = False,
     ) -> None:
@@ -117,6 +120,7 @@ class Embedder:
             "n_gpu_layers": n_gpu_layers,
             "min_pixels": min_pixels,
             "max_pixels": max_pixels,
+            "max_image_pixels": max_image_pixels,
             "reference_modes": reference_modes,
             "f16_kv": f16_kv,
         }
@@ -138,6 +142,9 @@ class Embedder:
             min_pixels,
             max_pixels,
         )
+        self._max_image_pixels = (
+            arguments.count("max_image_pixels", max_image_pixels) or MAX_IMAGE_PIXELS
+        )
         self._reference_modes = reference_modes
         self._engine = _core.Engine(
             self._text.path,
@@ -155,6 +162,10 @@ class Embedder:
         self._n_ctx = arguments.count("n_ctx", n_ctx, limit) or min(
             self._profile.n_ctx or limit, limit
         )
+        if self._mmproj is not None:
+            self._check_specials()
+        if self._arguments["model"] is None:
+            _logger.warning("the built-in model is untrained: its vectors carry no meaning")
 
     def __enter__(self) -> Embedder:
         return self
@@ -191,6 +202,7 @@ class Embedder:
             "model": self._text.path,
             "mmproj": None if self._mmproj is None else self._mmproj.path,
             "name": self._text.metadata.get("general.name"),
+            "description": self._text.metadata.get("general.description"),
             "architecture": self._text.architecture,
             "profile": self._profile.name,
             "profile_reason": self._choice.reason,
@@ -375,7 +387,11 @@ class Embedder:
     # --- one item to one sequence ---
 
     def _picture(self, source: ImageSource) -> _core.Sequence:
-        picture = to_rgb(source, reference_modes=self._reference_modes)
+        picture = to_rgb(
+            source,
+            reference_modes=self._reference_modes,
+            max_image_pixels=self._max_image_pixels,
+        )
         return self._engine.tokenize(self._profile.image_parts(*self._processor(picture)))
 
     def _patch(self, item: arguments.PatchItem) -> _core.Sequence:
@@ -492,6 +508,13 @@ class Embedder:
                 "the model reads no pictures: it was loaded without a vision tower; "
                 "pass mmproj= to embed pictures"
             )
+
+    def _check_specials(self) -> None:
+        for token in self._profile.specials:
+            if self._engine.tokenize([(token, True)]).n_tokens != 1:
+                raise self._text.fail(
+                    f"the vocabulary has no token {token}, which profile {self._profile.name} needs"
+                )
 
     def _check_task(self, task: str | None) -> str:
         tasks = self._profile.tasks

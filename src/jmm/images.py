@@ -125,7 +125,10 @@ def to_rgb(
         name = f"PIL.Image of mode {source.mode}"
         return _convert(source, name, reference_modes, max_image_pixels)
     if isinstance(source, str | os.PathLike):
-        name = os.fsdecode(source)
+        try:
+            name = os.fsdecode(source)
+        except Exception as error:
+            raise InputError(f"{type(source).__name__} gives no path: {error}") from None
         with _open_file(source, name) as file:
             return _decode(file, name, reference_modes, max_image_pixels)
     if isinstance(source, bytes | bytearray | memoryview):

@@ -58,6 +58,7 @@ class Profile:
             around the picture itself are libmtmd's.
         image_span: Which rows of a picture's sequence are pooled: all of them, or the
             picture and the one marker on each side of it.
+        markers: Special tokens that libmtmd puts around a picture.
         dims: Legal values of ``truncate_dim``, in increasing order; empty for any.
         min_pixels: Least area of a picture after resizing; None to take the file's.
         max_pixels: Greatest area of a picture after resizing; None to take the file's.
@@ -71,12 +72,19 @@ class Profile:
     document: Mapping[str, Prompt]
     image: Prompt | None
     image_span: Literal["all", "picture"] = "all"
+    markers: tuple[str, ...] = ()
     dims: tuple[int, ...] = ()
     min_pixels: int | None = None
     max_pixels: int | None = None
     n_ctx: int | None = None
     add_special: bool = False
     normalization: Literal["NFC"] | None = None
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """Special tokens around a picture, each of which the vocabulary must have."""
+        pieces = self.image or ()
+        return (*self.markers, *(piece.token for piece in pieces if isinstance(piece, Special)))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -127,6 +135,8 @@ def _same(tasks: Iterable[str], prompt: Prompt) -> dict[str, Prompt]:
     return dict.fromkeys(tasks, prompt)
 
 
+_QWEN_MARKERS = ("<|vision_start|>", "<|vision_end|>")
+
 JINA_V4 = Profile(
     name="jina-embeddings-v4",
     query=_same(("retrieval", "text-matching", "code"), ("Query: ", TEXT)),
@@ -144,6 +154,7 @@ JINA_V4 = Profile(
         "\n",
     ),
     image_span="picture",
+    markers=_QWEN_MARKERS,
     dims=(128, 256, 512, 1024, 2048),
     min_pixels=3136,
     max_pixels=602_112,
@@ -156,6 +167,7 @@ QWEN_VL = Profile(
     query={"retrieval": (TEXT,)},
     document={"retrieval": (TEXT,)},
     image=(PICTURE,),
+    markers=_QWEN_MARKERS,
     n_ctx=32_768,
     normalization="NFC",
 )

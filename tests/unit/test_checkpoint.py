@@ -270,7 +270,7 @@ def test_pair() -> None:
         ("attention.head_count", 0, "head_count is 0"),
         ("attention.head_dim", 8, "head_dim is 8; 32 components have 16"),
         ("spatial_merge_size", 3, "spatial_merge_size is 3; 2 is supported"),
-        ("window_size", 0, "window_size is 0; a multiple of 28"),
+        ("window_size", 0, "window_size is 0; a whole number"),
         ("window_size", 100, "window_size is 100; a multiple of 28"),
         ("n_wa_pattern", 0, "n_wa_pattern is 0"),
         ("patch_size", 0, "patch_size is 0"),

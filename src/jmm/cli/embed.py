@@ -52,8 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
         "max_pixels": arguments.max_pixels,
     }
     with Embedder(arguments.model, arguments.mmproj, **settings) as embedder:
-        if arguments.model is None:
-            print("the built-in model is untrained: its vectors carry no meaning", file=sys.stderr)
         vectors = embedder.encode_images(
             arguments.files,
             truncate_dim=arguments.truncate_dim,
