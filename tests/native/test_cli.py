@@ -195,5 +195,5 @@ def test_built_in_model_says_that_it_means_nothing(pictures: list[Path]) -> None
     assert done.stdout.endswith(os.fsencode(odd) + b"\n")
     assert len(done.stdout.splitlines()) == 1
     first, second = done.stderr.decode().splitlines()
-    assert first == "the built-in model is untrained: its vectors carry no meaning"
+    assert first == "jmm: the built-in model is untrained: its vectors carry no meaning"
     assert second.startswith("jmm: item 1: none.png: ")
