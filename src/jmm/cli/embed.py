@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         for index in np.argsort(-scores, kind="stable")[: readable.sum()]:
             print(f"{scores[index]:+.4f}  {arguments.files[index]}")
     elif arguments.output is None:
-        for path, vector in zip(arguments.files, vectors, strict=True):
-            print(f"{path}  {' '.join(f'{value:+.4f}' for value in vector[:6])} ...")
+        for index in np.flatnonzero(readable):
+            shown = " ".join(f"{value:+.4f}" for value in vectors[index, :6])
+            print(f"{arguments.files[index]}  {shown} ...")
     return 0 if readable.all() else 1
