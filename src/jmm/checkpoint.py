@@ -141,15 +141,18 @@ class Header:
 
 def check_readable(path: str) -> None:
     """Raises ModelLoadError unless ``path`` is a file that can be opened."""
-    if not Path(path).exists():
-        raise ModelLoadError(f"{path}: there is no such file")
-    if not Path(path).is_file():
-        raise ModelLoadError(f"{path}: this is no file; a GGUF file is needed")
     try:
+        if not Path(path).exists():
+            raise ModelLoadError(f"{path}: there is no such file")
+        if not Path(path).is_file():
+            raise ModelLoadError(f"{path}: this is no file; a GGUF file is needed")
         with Path(path).open("rb") as file:
             magic = file.read(4)
-    except OSError as error:
-        raise ModelLoadError(f"{path}: the file cannot be opened: {error.strerror}") from None
+    except ModelLoadError:
+        raise
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelLoadError(f"{path}: the file cannot be opened: {why}") from None
     if magic != b"GGUF":
         raise ModelLoadError(
             f"{path}: not a GGUF file: it starts with {magic!r} instead of b'GGUF'"

@@ -392,6 +392,7 @@ class Embedder:
             reference_modes=self._reference_modes,
             max_image_pixels=self._max_image_pixels,
         )
+        self._check_length(self._processor.n_tokens(picture), is_picture=True)
         return self._engine.tokenize(self._profile.image_parts(*self._processor(picture)))
 
     def _patch(self, item: arguments.PatchItem) -> _core.Sequence:
@@ -425,8 +426,11 @@ class Embedder:
         with progress_bar(len(sources), shown=bool(options.show_progress)) as advance:
             for index, source in enumerate(sources):
                 try:
-                    sequence = self._fitting(prepare(source))
-                except (JmmError, MemoryError) as error:
+                    sequence = prepare(source)
+                    self._check_length(
+                        sequence.n_tokens, is_picture=sequence.picture_span is not None
+                    )
+                except Exception as error:
                     self._engine.check()
                     _fail(error, index, options.on_error)
                     advance(1)
@@ -439,14 +443,13 @@ class Embedder:
             self._run_window(window, pooled, options, advance)
         return vectors.finish(pooled, n_components, normalize=options.normalize)
 
-    def _fitting(self, sequence: _core.Sequence) -> _core.Sequence:
-        if sequence.n_tokens > self._n_ctx:
-            advice = "lower max_pixels" if sequence.picture_span else "shorten or split the text"
+    def _check_length(self, n_tokens: int, *, is_picture: bool) -> None:
+        if n_tokens > self._n_ctx:
+            advice = "lower max_pixels" if is_picture else "shorten or split the text"
             raise ContextOverflowError(
-                f"the item has {sequence.n_tokens} tokens and n_ctx is {self._n_ctx}; "
+                f"the item has {n_tokens} tokens and n_ctx is {self._n_ctx}; "
                 f"{advice}, or raise n_ctx (the model allows {self._engine.n_ctx_train})"
             )
-        return sequence
 
     def _run_window(
         self,
@@ -538,9 +541,12 @@ def _read_header(path: str | os.PathLike[str]) -> checkpoint.Header:
     return checkpoint.Header.of(name, *_core.read_gguf(name))
 
 
-def _fail(error: JmmError | MemoryError, index: int, on_error: OnError) -> None:
-    if not isinstance(error, JmmError):
+def _fail(error: Exception, index: int, on_error: OnError) -> None:
+    if isinstance(error, MemoryError) and not isinstance(error, JmmError):
         error = OutOfMemoryError("no memory for the item")
+    elif not isinstance(error, JmmError):
+        # the item is an object of the caller's, whose methods may raise anything
+        error = InputError(f"the item cannot be read: {type(error).__name__}: {error}")
     error.index = index
     if on_error == "raise":
         raise error

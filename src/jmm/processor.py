@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MIN_PIXELS = 56 * 56
 MAX_PIXELS = 28 * 28 * 1280
 
+_PATCHES_PER_TOKEN = 4
+
 
 @dataclass(frozen=True)
 class Processor:
@@ -73,6 +75,21 @@ class Processor:
             tuple(metadata.get("clip.vision.image_std", preprocess.CLIP_STD)),
             f"min_pixels: {least_reason}; max_pixels: {most_reason}",
         )
+
+    def n_tokens(self, picture: Image.Image) -> int:
+        """Tokens that a picture will take, told by its size alone.
+
+        Raises:
+            InputError: The picture cannot be cut.
+        """
+        _, grid_h, grid_w = preprocess.grid_for(
+            picture.height,
+            picture.width,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            patch_size=self.patch_size,
+        )
+        return grid_h * grid_w // _PATCHES_PER_TOKEN
 
     def __call__(self, picture: Image.Image) -> tuple[npt.NDArray[np.float32], int, int]:
         """Cuts one RGB picture.
