@@ -72,7 +72,7 @@ print(np.array_equal(embedder.encode_query("a"), wanted))
 
 @pytest.mark.parametrize(
     "end",
-    ["pass", "embedder.close()", "del embedder", "embedder = sequence = None; gc.collect()"],
+    ["pass", "embedder.close()", "embedder = sequence = None; gc.collect()"],
 )
 def test_the_child_ends_by_itself(end: str) -> None:
     """Nothing of the parent's is freed there, and its worker threads are not waited for."""
@@ -126,13 +126,13 @@ def forked():
         child()
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-print(*(forked() for _ in range(6)))
+print(*(forked() for _ in range(4)))
 stop = True
 thread.join()
 print(np.array_equal(embedder.encode_query("a"), wanted))
 """
     )
-    assert lines == ["ForkedProcessError nothing nothing", "True"] * 6 + ["0 0 0 0 0 0", "True"]
+    assert lines == ["ForkedProcessError nothing nothing", "True"] * 4 + ["0 0 0 0", "True"]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -156,6 +156,10 @@ def use_own(text):
     with Embedder(n_threads=1) as embedder:
         return embedder.encode_query(text)
 
+def fail():
+    with Embedder(n_threads=1) as embedder:
+        embedder.encode_query(["a", ""])
+
 if __name__ == "__main__":
     held = Embedder(n_threads=1)
     wanted = held.encode_query("a")
@@ -167,29 +171,12 @@ if __name__ == "__main__":
             pool.submit(use_own, "a"),
         )
         result, *vectors = [task.result() for task in tasks]
+        error = pool.submit(fail).exception()
     print(result, *(np.array_equal(vector, wanted) for vector in vectors))
     print(np.array_equal(held.encode_query("a"), wanted))
+    print(type(error).__name__, error.index)
 """,
         method,
     )
     refused = "ForkedProcessError" if method == "fork" else "AttributeError"
-    assert lines == [f"{refused} True True", "True"]
-
-
-def test_an_error_crosses_processes() -> None:
-    lines = run(
-        """
-from concurrent.futures import ProcessPoolExecutor
-import multiprocessing
-
-def fail():
-    with Embedder(n_threads=1) as embedder:
-        embedder.encode_query(["a", ""])
-
-if __name__ == "__main__":
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        error = pool.submit(fail).exception()
-    print(type(error).__name__, error.index)
-"""
-    )
-    assert lines == ["InputError 1"]
+    assert lines == [f"{refused} True True", "True", "InputError 1"]

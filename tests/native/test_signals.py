@@ -361,7 +361,7 @@ def attempt(n):
 for once in (True, False):
     n = 1
     while attempt(n):
-        n += 1 if n < 4 else 29
+        n += 1 if n < 3 else 61
     print(n > 1)
 """
     )
