@@ -26,6 +26,7 @@ PRELUDE = """\
 import faulthandler, gc, os, signal, sys, threading, time
 faulthandler.enable()
 faulthandler.register(signal.SIGUSR1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits "ignore"
 import numpy as np
 import jmm
 from jmm import *
