@@ -11,7 +11,7 @@ cdef int N_UBATCH = 1024
 cdef int CELL_BLOCK = 256
 
 # How long the end of the interpreter waits for a call to stop.
-RETIRE_SECONDS = 60
+cdef double RETIRE_SECONDS = 60
 
 _engines = weakref.WeakSet()
 
@@ -296,7 +296,8 @@ cdef class Engine:
             list[bool]: Per sequence, whether all its numbers are finite.
 
         Raises:
-            DecodeError, OutOfMemoryError: The native library failed; the engine stays usable.
+            DecodeError, OutOfMemoryError: The native library failed. The engine stays usable,
+                unless an assertion of ggml failed: then `is_open` is false.
         """
         cdef Forward run
         self._enter_open()
@@ -384,7 +385,8 @@ cdef class Engine:
 
         Raises:
             InputError: The sequence has no picture, or belongs to another engine.
-            DecodeError, OutOfMemoryError: The native library failed; the engine stays usable.
+            DecodeError, OutOfMemoryError: The native library failed. The engine stays usable,
+                unless an assertion of ggml failed: then `is_open` is false.
         """
         cdef float[:, ::1] rows
         cdef Chunk chunk
