@@ -56,9 +56,6 @@ def test_threads_that_cannot_be_started() -> None:
     lines = run(
         LIMIT
         + """
-def n_tasks():
-    return len(os.listdir("/proc/self/task"))
-
 before = n_tasks()
 for n_threads in (64, 512):
     limit(48)
@@ -165,7 +162,7 @@ import pathlib, resource
 def usage():
     gc.collect()
     rss = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    return rss / 2**20, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    return rss / 2**20, len(os.listdir("/proc/self/fd")), n_tasks()
 
 def grown(step, n):
     for i in range(n // 3):

@@ -199,7 +199,7 @@ def test_ctrl_c_while_loading(level: str) -> None:
 import logging
 logging.getLogger("jmm").addHandler(logging.NullHandler())
 set_log_level(words[0])
-n_threads_before = len(os.listdir("/proc/self/task"))
+n_threads_before = n_tasks()
 n_busy = 0
 
 def on_alarm(signum, frame):
@@ -231,7 +231,9 @@ for n in range(1, 200):
 print(end, n_busy > 0)
 print(np.isfinite(embedder.encode_query("a")).all())
 embedder.close()
-print(len(os.listdir("/proc/self/task")) - n_threads_before)
+del embedder
+gc.collect()
+print(n_tasks() - n_threads_before)
 """,
         level,
     )
