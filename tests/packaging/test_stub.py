@@ -19,6 +19,7 @@ def test_stub_agrees_with_the_module(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="the stub test needs mypy: pip install mypy")
     (tmp_path / "generated").write_text(GENERATED + "\n")
     options = ["--concise", "--allowlist", "generated", "--ignore-unused-allowlist"]
+    options += ["--mypy-config-file", str(ROOT / "pyproject.toml")]
     run = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "jmm._core", *options],
         env={**os.environ, "MYPYPATH": str(ROOT / "src")},
