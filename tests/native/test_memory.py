@@ -156,7 +156,7 @@ print(*np.isnan(rows).all(axis=1))
     assert lines == ["False True False"]
 
 
-# What is freed must be given back before it is measured: glibc keeps tens of MB, now more, now less.
+# Freed memory is given back before it is measured: glibc keeps tens of MB, now more, now less.
 USAGE = """
 import ctypes, pathlib, resource
 
