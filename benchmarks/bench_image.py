@@ -8,13 +8,12 @@ Every engine is a process of its own, all take turns within one run; README.md d
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import Any
 
 import numpy as np
 from common import flops, inputs, options, table
 from common.shape import parse_layers, true_width
-from common.team import EngineError, Worker, in_turns
+from common.team import Worker, in_turns, warm_up
 
 ENGINES = ["jmm:f16", "jmm:bf16", "jmm:q8_0", "jmm:q4_k_m", "torch:bf16", "torch:f32", "stock:f16"]
 COLUMNS = (
@@ -44,33 +43,31 @@ def measure(
 ) -> dict[str, Any]:
     """Repetitions of all engines for pictures of one size and number."""
     request = {"op": "pictures", "height": height, "width": width, "count": count}
-    vectors = {}
-    for worker in workers:
-        try:
-            answer = worker.ask(**request, seed=0, vectors=True)
-            vectors[worker.name] = np.array(answer["vectors"])
-        except EngineError as error:
-            print(f"failed: {error}", file=sys.stderr)
-    alive = [worker for worker in workers if worker.name in vectors]
-    runs = in_turns(alive, request, repeats=repeats)
-    speeds = in_turns([ceiling], {"op": "matmul"}, repeats=repeats)[ceiling.name]
+    jobs, vectors = warm_up([(worker, request) for worker in workers])
+    runs = in_turns([*jobs, (ceiling, {"op": "matmul"})], repeats)
+    speeds = runs.pop(ceiling.name)
     return {
         "height": height,
         "width": width,
         "count": count,
         "repetitions": runs,
         "ceilings": {name: max(speed[name] for speed in speeds) for name in speeds[0]},
-        "cosine": {name: cosine(value, _truest(vectors)) for name, value in vectors.items()},
+        "cosine": cosines(vectors),
     }
 
 
-def _truest(vectors: dict[str, Any]) -> Any:
-    """The vectors of a float32 engine if there is one, else of the first."""
-    return next((v for name, v in vectors.items() if ":f32" in name), next(iter(vectors.values())))
+def cosines(vectors: dict[str, Any]) -> dict[str, float]:
+    """Each engine's lowest over the pictures, to a float32 engine if there is one, else the first.
+
+    It shows that all compute the same, and not which is right.
+    """
+    truest = next((name for name in vectors if ":f32" in name), next(iter(vectors), ""))
+    return {
+        name: cosine(np.array(rows), np.array(vectors[truest])) for name, rows in vectors.items()
+    }
 
 
 def cosine(a: Any, b: Any) -> float:
-    """The lowest over the pictures."""
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     return float(((a * b).sum(1) / norms).min())
 

@@ -46,8 +46,8 @@ def parse_layers(text: str) -> tuple[int, int]:
         language, vision = (int(part) for part in text.split("+"))
     except ValueError:
         raise ValueError(f"layers are {text!r}; allowed: {HELP_LAYERS}") from None
-    if language < 1 or vision < 1:
-        raise ValueError(f"layers are {text!r}; at least one of each is needed")
+    if language < 1 or vision < 2:
+        raise ValueError(f"layers are {text!r}; at least 1+2 are needed: stock needs a window")
     return language, vision
 
 

@@ -5,6 +5,7 @@ Each keeps its memory and its threads to itself; only one works at a time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -63,7 +64,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=os.environ | threads,
+            env=os.environ | threads | {"GGML_NO_BACKTRACE": "1"},
             text=True,
         )
         try:
@@ -93,7 +94,8 @@ class Worker:
         return self._log.read().decode(errors="replace")
 
     def close(self) -> None:
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -109,26 +111,43 @@ class Worker:
         self.close()
 
 
-def in_turns(
-    workers: list[Worker], request: dict[str, Any], *, repeats: int, warmups: int = 1
-) -> dict[str, list[dict[str, Any]]]:
-    """Asks all engines for the same, again and again, each time with another seed.
+Job = tuple[Worker, dict[str, Any]]
 
-    The order rotates. An engine that fails is left out from then on, and has its error as
-    ``{"error": ...}`` in place of all answers.
+
+def warm_up(jobs: list[Job]) -> tuple[list[Job], dict[str, Any]]:
+    """Runs every job once.
+
+    Returns:
+        The jobs that went well, and the vectors that they gave, by the engine's name.
     """
-    answers: dict[str, list[dict[str, Any]]] = {worker.name: [] for worker in workers}
-    alive = list(workers)
-    for turn in range(-warmups, repeats):
-        shift = turn % max(1, len(alive))
-        for worker in alive[shift:] + alive[:shift]:
+    alive, vectors = [], {}
+    for worker, request in jobs:
+        try:
+            vectors[worker.name] = worker.ask(**request, seed=0, vectors=True)["vectors"]
+        except EngineError as error:
+            print(f"failed: {error}", file=sys.stderr)
+        else:
+            alive.append((worker, request))
+    return alive, vectors
+
+
+def in_turns(jobs: list[Job], repeats: int) -> dict[str, list[dict[str, Any]]]:
+    """Repeats all jobs in turns, in an order that rotates, each time with another seed.
+
+    Returns:
+        Answers by the engine's name; an engine that failed has none.
+    """
+    answers: dict[str, list[dict[str, Any]]] = {worker.name: [] for worker, _ in jobs}
+    alive = list(jobs)
+    for seed in range(1, repeats + 1):
+        shift = seed % max(1, len(alive))
+        for job in alive[shift:] + alive[:shift]:
             time.sleep(PAUSE_SECONDS)
+            worker, request = job
             try:
-                answer = worker.ask(**request, seed=turn + warmups)
+                answers[worker.name].append(worker.ask(**request, seed=seed))
             except EngineError as error:
-                alive = [other for other in alive if other is not worker]
-                answers[worker.name] = [{"error": str(error)}]
-                continue
-            if turn >= 0:
-                answers[worker.name].append(answer)
+                print(f"failed: {error}", file=sys.stderr)
+                answers[worker.name] = []
+                alive.remove(job)
     return answers
