@@ -22,7 +22,7 @@ COLUMNS = (
     "language s",
     "total s",
     "least s",
-    "to baseline",
+    "/ {baseline}",
     "TFLOP/s",
     "of ceiling",
     "cosine",
@@ -101,7 +101,8 @@ def table_of(case: dict[str, Any], baseline: str) -> str:
                 f"{case['cosine'][name]:.5f}",
             ]
         )
-    return f"{title}\n\n{table.markdown(COLUMNS, rows)}"
+    columns = [column.format(baseline=baseline) for column in COLUMNS]
+    return f"{title}\n\n{table.markdown(columns, rows)}"
 
 
 def tables(report: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 from common import inputs
 from common.timing import Timing
 
@@ -52,8 +53,12 @@ class Engine:
         engine.encode_picture(sequence)
         return time.perf_counter() - begin
 
-    def texts(self, n_texts: int, n_tokens: int, seed: int) -> Timing:
+    def texts(self, n_texts: int, n_tokens: int, batch: int, seed: int) -> Timing:
+        """``batch`` texts in a call."""
         texts = inputs.texts(n_texts, n_tokens, seed)
         start = time.perf_counter()
-        vectors = self._embedder.encode_query(texts)
-        return Timing(total=time.perf_counter() - start, vectors=vectors)
+        rows = [
+            self._embedder.encode_query(texts[first : first + batch])
+            for first in range(0, n_texts, batch)
+        ]
+        return Timing(total=time.perf_counter() - start, vectors=np.concatenate(rows))

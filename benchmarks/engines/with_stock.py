@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ class Engine:
             raise FileNotFoundError("not built: run benchmarks/stock/build.py first")
         self._lib = _declare(ctypes.CDLL(str(path)))
         self._config = config
+        self._model = true_width(tuple(config["layers"]))
         self._options = config.get("options", {})
         self._n_ctx, self._handle = 0, None
         self._reserve(2048)
@@ -73,23 +75,21 @@ class Engine:
             vectors=vectors,
         )
 
-    def texts(self, n_texts: int, n_tokens: int, seed: int) -> Timing:
-        ids_of = true_width(tuple(self._config["layers"])).vocab.ids
+    def texts(self, n_texts: int, n_tokens: int, batch: int, seed: int) -> Timing:
+        """``batch`` texts in a call."""
+        ids_of = self._model.vocab.ids
         texts = inputs.texts(n_texts, n_tokens, seed)
         ids = np.array([[ids_of[letter] for letter in text] for text in texts], np.int32)
         vectors = np.empty((n_texts, self._lib.stock_n_embd(self._handle)), np.float32)
-        seconds = np.zeros(1)
-        found = self._lib.stock_texts(
-            self._handle,
-            ids.ctypes.data,
-            n_texts,
-            n_tokens,
-            seconds.ctypes.data,
-            vectors.ctypes.data,
-        )
-        if found != n_texts * n_tokens:
-            raise RuntimeError("stock llama.cpp failed on the texts")
-        return Timing(total=float(seconds[0]), vectors=vectors)
+        start = time.perf_counter()
+        for first in range(0, n_texts, batch):
+            part, rows = ids[first : first + batch], vectors[first : first + batch]
+            found = self._lib.stock_texts(
+                self._handle, part.ctypes.data, len(part), n_tokens, rows.ctypes.data
+            )
+            if found != part.size:
+                raise RuntimeError("stock llama.cpp failed on the texts")
+        return Timing(total=time.perf_counter() - start, vectors=vectors)
 
 
 def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
@@ -100,5 +100,5 @@ def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.stock_n_embd.argtypes = [pointer]
     lib.stock_system_info.restype = text
     lib.stock_picture.argtypes = [pointer, pointer, number, number, pointer, pointer]
-    lib.stock_texts.argtypes = [pointer, pointer, number, number, pointer, pointer]
+    lib.stock_texts.argtypes = [pointer, pointer, number, number, pointer]
     return lib

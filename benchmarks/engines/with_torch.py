@@ -65,15 +65,15 @@ class Engine:
         return torch.tensor([[begin, *[vocab.id("<|image_pad|>")] * n_tokens, end]])
 
     @torch.inference_mode()
-    def texts(self, n_texts: int, n_tokens: int, seed: int, batch: int | None = None) -> Timing:
-        """``batch`` texts at a time, all together by default."""
+    def texts(self, n_texts: int, n_tokens: int, batch: int, seed: int) -> Timing:
+        """``batch`` texts in a call."""
         ids_of = self._model.vocab.ids
         texts = inputs.texts(n_texts, n_tokens, seed)
         ids = torch.tensor([[ids_of[letter] for letter in text] for text in texts])
         start = time.perf_counter()
         rows = [
             self._net(input_ids=part, use_cache=False).last_hidden_state.float().mean(1)
-            for part in ids.split(batch or n_texts)
+            for part in ids.split(batch)
         ]
         vectors = torch.cat(rows).numpy()
         return Timing(total=time.perf_counter() - start, vectors=vectors)

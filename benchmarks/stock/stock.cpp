@@ -173,10 +173,9 @@ int stock_picture(void * handle, const unsigned char * rgb, int width, int heigh
 // n_texts texts of n_tokens tokens each, all in one batch
 // mean: n_texts * n_embd numbers
 // returns the number of tokens
-int stock_texts(void * handle, const int32_t * tokens, int n_texts, int n_tokens, double * seconds, float * mean) {
+int stock_texts(void * handle, const int32_t * tokens, int n_texts, int n_tokens, float * mean) {
     auto * s = (stock *) handle;
     llama_memory_clear(llama_get_memory(s->context), false);
-    const int64_t start = ggml_time_us();
     llama_batch batch = llama_batch_init(n_texts*n_tokens, 0, 1);
     for (int i = 0; i < n_texts*n_tokens; i++) {
         batch.token[i]     = tokens[i];
@@ -199,7 +198,6 @@ int stock_texts(void * handle, const int32_t * tokens, int n_texts, int n_tokens
             mean[(size_t) (i/n_tokens)*n_embd + k] += states[(size_t) i*n_embd + k]/n_tokens;
         }
     }
-    seconds[0] = seconds_since(start);
     return n_texts*n_tokens;
 }
 
