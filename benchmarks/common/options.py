@@ -58,8 +58,12 @@ def start(arguments: argparse.Namespace, spec: Spec) -> Worker:
             raise EngineError(f"{spec}: weights are one of {', '.join(FILE_TYPES)}")
         text, tower = models.pair(arguments.models, layers, FILE_TYPES[spec.kind])
         config |= {"text": str(text), "tower": str(tower)}
-    interpreters = dict(entry.split("=", 1) for entry in arguments.python)
-    return Worker(spec, config, interpreters)
+    return Worker(spec, config, interpreters(arguments))
+
+
+def interpreters(arguments: argparse.Namespace) -> dict[str, str]:
+    """Paths of --python by their label."""
+    return dict(entry.split("=", 1) for entry in arguments.python)
 
 
 def start_all(arguments: argparse.Namespace, *, ceiling: bool = False) -> list[Worker]:
