@@ -2,8 +2,8 @@
 
     python benchmarks/report.py results/RUN.json [...] [--markdown FILE.md] [--plot FILE.png]
 
-The plot takes the runs of bench_image.py: seconds per picture over its size, a line per engine.
-It needs matplotlib.
+The plot takes runs of bench_image.py, of equal layers and threads: seconds per picture over its
+side, a line per engine. It needs matplotlib.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 from common import table
+
+LIBRARIES = ("torch", "transformers", "openvino", "numpy")
 
 
 def heading(report: dict[str, Any]) -> str:
@@ -25,9 +28,22 @@ def heading(report: dict[str, Any]) -> str:
         f"## {report['benchmark']}",
         f"{machine['cpu']}, {machine['cores_allowed']} cores, {command['threads']} threads, "
         f"{', '.join(machine['instruction_sets'])}; layers: {command['layers']}; "
-        f"medians of {command['repeats']}.",
+        f"medians of {command['repeats']}. {versions(report)}",
     ]
     return "\n\n".join(lines)
+
+
+def versions(report: dict[str, Any]) -> str:
+    """The libraries that the engines name, each once."""
+    found = {}
+    for info in report["engines"].values():
+        info = info or {}
+        found |= {name: info[name] for name in LIBRARIES if info.get(name)}
+        if "build" in info:
+            found["llama.cpp"] = (
+                f"{info['build']['llama_cpp']}, {len(info['build']['patches'])} patches"
+            )
+    return "; ".join(f"{name} {version}" for name, version in sorted(found.items())) + "."
 
 
 def markdown(reports: list[dict[str, Any]]) -> str:
@@ -39,7 +55,10 @@ def markdown(reports: list[dict[str, Any]]) -> str:
 
 
 def series(reports: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """Per engine (megapixels, seconds per picture), in order of size, at one picture at a time."""
+    """Per engine (side in pixels, seconds per picture), in order; one picture at a time.
+
+    The side is that of a square with the picture's area.
+    """
     lines: dict[str, list[tuple[float, float]]] = {}
     for report in reports:
         cases = report["cases"] if report["benchmark"] == "image" else []
@@ -49,8 +68,8 @@ def series(reports: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]
             for name, answers in case["repetitions"].items():
                 seconds = table.median(answers, "total")
                 if seconds is not None:
-                    megapixels = case["height"] * case["width"] / 1e6
-                    lines.setdefault(name, []).append((megapixels, seconds))
+                    side = math.sqrt(case["height"] * case["width"])
+                    lines.setdefault(name, []).append((side, seconds))
     return {name: sorted(points) for name, points in lines.items()}
 
 
@@ -60,15 +79,21 @@ def plot(reports: list[dict[str, Any]], path: Path) -> None:
     except ImportError:
         sys.exit("--plot needs matplotlib: pip install matplotlib")
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     lines = series(reports)
     if not lines:
         sys.exit("--plot needs a run of bench_image.py with --batch 1")
+    if len({(r["command"]["layers"], r["command"]["threads"]) for r in reports}) > 1:
+        sys.exit("--plot needs runs with the same layers and threads")
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, points in lines.items():
         axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="megapixels", ylabel="seconds per picture")
+    axes.set(xscale="log", yscale="log", xlabel="side of the picture, pixels", ylabel="seconds")
+    sides = sorted({side for points in lines.values() for side, _ in points})
+    axes.set_xticks(sides, [f"{side:.0f}" for side in sides], minor=False)
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.grid(alpha=0.3, which="both")
     axes.legend(frameon=False)
     machine = reports[0]["machine"]
