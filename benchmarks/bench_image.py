@@ -8,12 +8,13 @@ Every engine is a process of its own, all take turns within one run; README.md d
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 import numpy as np
 from common import flops, inputs, options, table
 from common.shape import parse_layers, true_width
-from common.team import Worker, in_turns, warm_up
+from common.team import Worker, close_all, in_turns, warm_up
 
 ENGINES = ["jmm:f16", "jmm:bf16", "jmm:q8_0", "jmm:q4_k_m", "torch:bf16", "torch:f32", "stock:f16"]
 COLUMNS = (
@@ -53,6 +54,7 @@ def measure(
         "repetitions": runs,
         "ceilings": {name: max(speed[name] for speed in speeds) for name in speeds[0]},
         "cosine": cosines(vectors),
+        "load_average": round(os.getloadavg()[0], 1),
     }
 
 
@@ -77,7 +79,8 @@ def table_of(case: dict[str, Any], baseline: str) -> str:
     work = case["operations"]["vision"] + case["operations"]["language"]
     title = (
         f"{case['height']} x {case['width']} pixels, {case['count']} at a time: "
-        f"{work / 1e12:.3g} TFLOP, {case['operations']['vision'] / work:.0%} of them vision"
+        f"{work / 1e12:.3g} TFLOP, {case['operations']['vision'] / work:.0%} of them vision; "
+        f"load average {case['load_average']}"
     )
     runs = case["repetitions"]
     totals = {name: table.median(answers, "total") for name, answers in runs.items()}
@@ -132,7 +135,8 @@ def main() -> None:
         case["operations"] = operations(arguments.layers, height, width, count)
         report["cases"].append(case)
         print(f"\n{table_of(case, report['baseline'])}", flush=True)
-    options.finish(arguments, report, workers)
+        options.keep(arguments, report)
+    close_all(workers)
 
 
 if __name__ == "__main__":

@@ -104,8 +104,8 @@ def main() -> None:
         for peak in case["peaks"].values():
             report["engines"][text] = peak.pop("info", None) or report["engines"].get(text)
         report["cases"][text] = case
+        options.keep(arguments, report)
     print(tables(report))
-    options.finish(arguments, report, [])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 from common import flops, options, table
 from common.shape import parse_layers, true_width
-from common.team import Job, Worker, in_turns, warm_up
+from common.team import Job, Worker, close_all, in_turns, warm_up
 
 ENGINES = ["jmm:f16", "jmm:q8_0", "jmm:q4_k_m", "torch:bf16", "torch:f32", "stock:f16"]
 TOKENS = [1, 8, 20, 64, 256, 512, 1000, 2000]
@@ -91,8 +91,9 @@ def main() -> None:
         case = measure(workers, n_texts, n_tokens, batch, arguments.repeats)
         case["operations"] = operations(arguments.layers, n_texts, n_tokens)
         report["cases"].append(case)
+        options.keep(arguments, report)
     print(tables(report))
-    options.finish(arguments, report, workers)
+    close_all(workers)
 
 
 if __name__ == "__main__":

@@ -93,9 +93,7 @@ def report(arguments: argparse.Namespace, benchmark: str, workers: list[Worker])
     }
 
 
-def finish(arguments: argparse.Namespace, report: dict[str, Any], workers: list[Worker]) -> None:
-    """Ends all workers and keeps the report."""
-    for worker in workers:
-        worker.close()
+def keep(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
+    """Writes the report; called after each case, so that a broken run keeps what it has."""
     if arguments.output:
         arguments.output.write_text(json.dumps(report, indent=1) + "\n")

@@ -111,6 +111,11 @@ class Worker:
         self.close()
 
 
+def close_all(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.close()
+
+
 Job = tuple[Worker, dict[str, Any]]
 
 

@@ -149,6 +149,7 @@ def kept(**case: Any) -> dict[str, Any]:
         "count": 1,
         "operations": {"vision": 3_000_000_000_000, "language": 1_000_000_000_000},
         "ceilings": {"f32": 1e12, "bf16": 4e12},
+        "load_average": 2.0,
         "cosine": {"jmm:f16": 1.0, "torch:f32": 0.99991},
         "repetitions": {
             "jmm:f16": [{"total": t, "vision": t / 2, "language": t / 2} for t in (9.0, 2.0, 1.0)],
