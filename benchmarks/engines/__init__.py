@@ -1,0 +1,1 @@
+"""One module per competitor; each has a class ``Engine`` that a worker process opens."""
