@@ -24,6 +24,7 @@ from jmm.errors import (
     OutOfMemoryError,
 )
 from jmm.runtime import build_info, devices, set_log_level
+from jmm.vectors import MultiVector
 
 __all__ = [
     "ContextOverflowError",
@@ -33,6 +34,7 @@ __all__ = [
     "InputError",
     "JmmError",
     "ModelLoadError",
+    "MultiVector",
     "NonFiniteError",
     "OutOfMemoryError",
     "build_info",

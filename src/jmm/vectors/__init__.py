@@ -1,5 +1,6 @@
 """From the model's numbers to the vectors that the caller asked for, and their comparison."""
 
+from jmm.vectors.multi import MultiVector
 from jmm.vectors.rows import check_dim, finish
 
-__all__ = ["check_dim", "finish"]
+__all__ = ["MultiVector", "check_dim", "finish"]
