@@ -24,7 +24,7 @@ from jmm.errors import (
     OutOfMemoryError,
 )
 from jmm.runtime import build_info, devices, set_log_level
-from jmm.vectors import MultiVector
+from jmm.vectors import MultiVector, maxsim
 
 __all__ = [
     "ContextOverflowError",
@@ -39,6 +39,7 @@ __all__ = [
     "OutOfMemoryError",
     "build_info",
     "devices",
+    "maxsim",
     "set_log_level",
 ]
 

@@ -1,6 +1,7 @@
 """From the model's numbers to the vectors that the caller asked for, and their comparison."""
 
+from jmm.vectors.late import maxsim
 from jmm.vectors.multi import MultiVector
 from jmm.vectors.rows import check_dim, finish
 
-__all__ = ["MultiVector", "check_dim", "finish"]
+__all__ = ["MultiVector", "check_dim", "finish", "maxsim"]

@@ -64,20 +64,15 @@ def token_rows(value: object, what: str, index: int | None = None) -> Floats:
     return rows
 
 
-def all_finite(values: Floats) -> bool:
-    """Whether no number is NaN or infinite; one pass and no copy where none is."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.add.reduce(values, axis=None)
-    return bool(np.isfinite(total)) or bool(np.isfinite(values).all())
-
-
 def check_finite(rows: Floats, what: str, index: int | None = None) -> None:
     """Refuses NaN and infinity.
 
     Raises:
         InputError: ``rows`` holds one; the message says where.
     """
-    if not all_finite(rows):
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(rows, axis=None)  # one pass, no copy; NaN and infinity stay in it
+    if not np.isfinite(total) and not np.isfinite(rows).all():
         place = tuple(np.argwhere(~np.isfinite(rows))[0])
         raise InputError(
             f"{what}[{', '.join(map(str, place))}] is {rows[place]}; finite is needed", index=index
