@@ -24,7 +24,7 @@ from jmm.errors import (
     OutOfMemoryError,
 )
 from jmm.runtime import build_info, devices, set_log_level
-from jmm.vectors import MultiVector, maxsim
+from jmm.vectors import MultiVector, calibrate, maxsim, quantize
 
 __all__ = [
     "ContextOverflowError",
@@ -38,8 +38,10 @@ __all__ = [
     "NonFiniteError",
     "OutOfMemoryError",
     "build_info",
+    "calibrate",
     "devices",
     "maxsim",
+    "quantize",
     "set_log_level",
 ]
 

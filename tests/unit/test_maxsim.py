@@ -145,14 +145,14 @@ NAN[1, 0], INFINITE[0, 1] = np.nan, -np.inf
         ([INFINITE], 0, "{}[0, 1] is -inf; finite is needed"),
         (MultiVector.from_list([QUERIES[0], QUERIES[1], INFINITE]), 2, "{}[0, 1] is -inf"),
         ([np.full((1, 2), 1e300)], 0, "{}[0, 0] is inf"),
-        ([QUERIES[0], np.zeros((1, 2), np.int8)], 1, "{} has dtype int8; float32"),
+        ([QUERIES[0], np.zeros((1, 2), np.int8)], 1, "{}: dtype is int8; float32"),
         ([QUERIES[0], np.zeros(2, np.float32)], 1, "{} has shape [2]; [tokens, dim]"),
         ([[0.5, 0.5]], 0, "{} has shape [2]"),
         (np.zeros(2, np.float32), 0, "{} has shape []"),
         (np.zeros((1, 1, 1, 2), np.float32), 0, "{} has shape [1, 1, 2]"),
         (np.float32(1), None, "float32 given; a MultiVector"),
         (None, None, "NoneType given; a MultiVector, an array [tokens, dim] or several"),
-        ("text", 0, "{} has dtype <U1"),
+        ("text", 0, "{}: dtype is <U1"),
     ],
 )
 def test_what_is_refused(items: object, index: int | None, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from jmm.vectors.late import maxsim
 from jmm.vectors.multi import MultiVector
+from jmm.vectors.precision import Precision, calibrate, quantize
 from jmm.vectors.rows import check_dim, finish
 
-__all__ = ["MultiVector", "check_dim", "finish", "maxsim"]
+__all__ = ["MultiVector", "Precision", "calibrate", "check_dim", "finish", "maxsim", "quantize"]

@@ -37,7 +37,7 @@ def floats(value: object, what: str, index: int | None = None) -> Floats:
     """
     array = as_array(value, what, index)
     if array.dtype.kind != "f":
-        raise InputError(f"{what} has dtype {array.dtype}; float32 is needed", index=index)
+        raise InputError(f"{what}: dtype is {array.dtype}; float32 is needed", index=index)
     with np.errstate(over="ignore"):  # infinity then, which is found where it matters
         return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
 
