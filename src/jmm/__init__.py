@@ -24,7 +24,7 @@ from jmm.errors import (
     OutOfMemoryError,
 )
 from jmm.runtime import build_info, devices, set_log_level
-from jmm.vectors import MultiVector, calibrate, maxsim, quantize
+from jmm.vectors import MultiVector, calibrate, maxsim, pool_tokens, quantize
 
 __all__ = [
     "ContextOverflowError",
@@ -41,6 +41,7 @@ __all__ = [
     "calibrate",
     "devices",
     "maxsim",
+    "pool_tokens",
     "quantize",
     "set_log_level",
 ]
