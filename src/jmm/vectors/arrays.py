@@ -36,6 +36,8 @@ def floats(value: object, what: str, index: int | None = None) -> Floats:
         InputError: It cannot be read as an array, or holds no floating-point numbers.
     """
     array = as_array(value, what, index)
+    if array.dtype == np.float32 and array.flags.c_contiguous:
+        return array
     if array.dtype.kind != "f":
         raise InputError(f"{what}: dtype is {array.dtype}; float32 is needed", index=index)
     with np.errstate(over="ignore"):  # infinity then, which is found where it matters

@@ -14,9 +14,10 @@ from jmm.vectors.multi import MultiVector, check_dims
 
 TokenVectors: TypeAlias = "MultiVector | Iterable[npt.ArrayLike] | npt.NDArray[np.floating]"
 
-# One block of dot products is at most this, 4 MiB; it stays in the CPU's caches.
-N_QUERY_TOKENS = 512
-N_DOCUMENT_TOKENS = 2048
+# Dot products at a time: 4 MiB, so that they stay in the CPU's caches.
+N_PRODUCTS = 2**20
+# Query tokens at a time; of a document's, as many as the products leave room for.
+N_QUERY_TOKENS = 2048
 # Documents that stay in the caches while the queries pass.
 N_DOCUMENTS = 16
 
@@ -62,8 +63,10 @@ def maxsim(queries: TokenVectors, documents: TokenVectors) -> Floats:
     check_dims(asked, dim, "the query")
     check_dims(pages, dim, "the document")
     groups = list(_groups(asked))
-    block = np.empty(N_QUERY_TOKENS * min(N_DOCUMENT_TOKENS, max(map(len, pages))), np.float32)
-    best = np.empty((N_DOCUMENTS, max(len(rows) for rows, _, _ in groups)), np.float32)
+    widest = max(len(rows) for rows, _, _ in groups)
+    n_products = min(N_QUERY_TOKENS, widest) * max(map(len, pages))
+    block = np.empty(min(N_PRODUCTS, n_products), np.float32)
+    best = np.empty((N_DOCUMENTS, widest), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, len(pages), N_DOCUMENTS):
             some = pages[first : first + N_DOCUMENTS]
@@ -128,8 +131,9 @@ def _best_match(queries: Floats, document: Floats, block: Floats, out: Floats) -
     for start in range(0, len(queries), N_QUERY_TOKENS):
         rows = queries[start : start + N_QUERY_TOKENS]
         maximum = out[start : start + N_QUERY_TOKENS]
-        for first in range(0, len(document), N_DOCUMENT_TOKENS):
-            tokens = document[first : first + N_DOCUMENT_TOKENS]
+        step = N_PRODUCTS // len(rows)
+        for first in range(0, len(document), step):
+            tokens = document[first : first + step]
             # The longer side is the contiguous one: a row's greatest is found the faster.
             axis = int(len(tokens) >= len(rows))
             left, right = (rows, tokens) if axis else (tokens, rows)
