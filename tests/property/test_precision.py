@@ -24,7 +24,7 @@ def test_a_code_tells_the_value_to_a_step(rows: Rows, data: st.DataObject) -> No
     step = (high - low) / 255
     codes = quantize(rows, "uint8", ranges)
     # Rounding of the difference and of the step, in steps of 255 at most.
-    slack = step * 1e-3 + np.abs(ranges).max(axis=0) * 2.0**-22 + 1e-43
+    slack = step * 1e-3 + np.abs(ranges).max(axis=0) * 2.0**-22 + 1e-42
     error = rows - (low + codes * step)
     assert ((error >= -slack) & (error <= step + slack)).all()
     np.testing.assert_array_equal(quantize(rows, "int8", ranges), codes.astype(np.int16) - 128)

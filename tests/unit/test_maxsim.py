@@ -172,6 +172,11 @@ def test_dims_that_differ() -> None:
         maxsim(QUERIES, three)
 
 
+def test_the_sum_is_taken_in_double() -> None:
+    query = np.array([[1], [2**24], [1], [1], [1]], np.float32)
+    np.testing.assert_array_equal(maxsim(query, np.ones((1, 1), np.float32)), [[2**24 + 4]])
+
+
 def test_great_numbers() -> None:
     great = np.full((3, 2), 1e38, np.float32)  # their sum overflows, they are finite
     np.testing.assert_array_equal(maxsim(great[:1] / 1e38, great), [[np.float32(2e38)]])

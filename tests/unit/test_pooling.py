@@ -48,6 +48,7 @@ def test_how_many_are_left(n: int, factor: int, left: int) -> None:
 
 def test_factor_1_changes_nothing() -> None:
     assert np.shares_memory(pool_tokens(PAGE, 1), PAGE)
+    assert pool_tokens(np.asfortranarray(PAGE), 1).flags.c_contiguous
     mv = MultiVector.from_list([PAGE, PAGE[:1]])
     assert pool_tokens(mv, 1) == mv
 
@@ -125,13 +126,20 @@ def test_other_documents_are_refused(document: object, index: int | None, messag
     ],
 )
 def test_clusters_by_hand(n_clusters: int, labels: list[int]) -> None:
-    points = np.array([[0], [1], [4], [6], [20]], np.float32)
+    points = np.array([[0.0], [1.0], [4.0], [6.0], [20.0]])
     np.testing.assert_array_equal(ward_clusters(points, n_clusters), labels)
+    np.testing.assert_array_equal(ward_clusters(points + 2.0**40, n_clusters), labels)
 
 
 def test_equal_merges_stay_together() -> None:
     points = np.array([[0], [1], [10], [11], [50], [51]], np.float32) - 25.5
     np.testing.assert_array_equal(ward_clusters(points, 4), [1, 1, 2, 2, 0, 0])
+
+
+def test_the_heavier_cluster_costs_more() -> None:
+    """To join 9 with the eight at 0 adds 8/9 of 81; with 20, farther away, half of 121."""
+    points = np.array([[0.0]] * 8 + [[9.0]] + [[20.0]])
+    np.testing.assert_array_equal(ward_clusters(points, 2), [0] * 8 + [1, 1])
 
 
 def test_one_point() -> None:

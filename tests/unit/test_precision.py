@@ -167,6 +167,7 @@ def test_numbers_without_a_code(precision: str, bad: float) -> None:
         (VECTORS[:1].astype(np.int8), "vectors: dtype is int8; float32 is needed"),
         (VECTORS[None], "vectors have shape [1, 6, 3]; [n, dim] or [dim] is needed"),
         (np.float32(1), "shape []"),
+        (1.0, "shape []"),
         (np.empty((3, 0), np.float32), "shape [3, 0]"),
         ([[1.0], [1.0, 2.0]], "cannot be read as an array"),
     ],

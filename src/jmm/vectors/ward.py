@@ -26,7 +26,8 @@ def ward_clusters(points: npt.NDArray[np.floating[Any]], n_clusters: int) -> npt
     Returns:
         int64 ``[n]``: each point's cluster, from 0.
 
-    Time grows with n squared times dim; needed are 16 bytes times n squared.
+    Time grows with n squared times dim; needed are 8 bytes times n squared and a copy of the points
+    in double.
 
     Example:
         >>> ward_clusters(np.array([[0.0], [10.0], [1.0], [11.0], [12.0]]), 2)
@@ -50,7 +51,6 @@ def _squared_distances(points: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.
     result *= -2
     result += squares
     result += squares[:, None]
-    np.maximum(result, 0, out=result)
     np.fill_diagonal(result, np.inf)
     return np.asarray(result)
 
