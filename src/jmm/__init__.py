@@ -24,6 +24,7 @@ from jmm.errors import (
     OutOfMemoryError,
 )
 from jmm.runtime import build_info, devices, set_log_level
+from jmm.vectors import MultiVector, calibrate, maxsim, pool_tokens, quantize
 
 __all__ = [
     "ContextOverflowError",
@@ -33,10 +34,15 @@ __all__ = [
     "InputError",
     "JmmError",
     "ModelLoadError",
+    "MultiVector",
     "NonFiniteError",
     "OutOfMemoryError",
     "build_info",
+    "calibrate",
     "devices",
+    "maxsim",
+    "pool_tokens",
+    "quantize",
     "set_log_level",
 ]
 

@@ -14,10 +14,18 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "jmm"
 NATIVE_USERS = {"embedder", "runtime"}
 PURE = {"images", "preprocess", "profiles", "batching", "vectors"}
 
-# A module may import what has a lower number. Single files are pure unless listed, folders
-# are rooms above the engine; `demo` is the exception, since Embedder() loads its model.
+# A module may import what has a lower number. Unless listed, single files are pure and folders
+# are rooms above the engine; `demo` is below it, since Embedder() loads its model.
 ERRORS, PURE_LAYER, ROOM = 0, 1, 5
-LAYERS = {"errors": ERRORS, "processor": 2, "_core": 2, "runtime": 3, "embedder": 4, "demo": 1}
+LAYERS = {
+    "errors": ERRORS,
+    "vectors": PURE_LAYER,
+    "demo": PURE_LAYER,
+    "processor": 2,
+    "_core": 2,
+    "runtime": 3,
+    "embedder": 4,
+}
 TOP = {"__init__", "__main__"}
 
 

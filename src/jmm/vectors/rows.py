@@ -1,4 +1,4 @@
-"""From the model's numbers to the vectors that the caller asked for."""
+"""Rows of the model's numbers: cut to a legal dimension, brought to unit length."""
 
 from __future__ import annotations
 
