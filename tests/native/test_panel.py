@@ -1,0 +1,96 @@
+"""Patch 0019: the blocked matrix product, on widths that no block of it divides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from jmm import Embedder, build_info
+from support import gguf_writer, tiny
+from support.gguf_writer import FileType
+
+# A slice is 256 columns, a panel 256 rows of weights and a block 48 rows of activations; strips
+# are 16 wide, tiles 6 high, integer blocks 64 long.
+WIDE = tiny.TinyModel(
+    name="wide",
+    family="qwen2_5_vl",
+    seed=9,
+    hidden=328,
+    ffn=650,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    mrope_section=(9, 16, 16),
+    v_hidden=64,
+    v_ffn=72,
+    v_layers=2,
+    v_heads=2,
+    wa_pattern=2,
+)
+N_CHARACTERS = (1, 9, 50, 113, 301)
+
+flags = build_info()["system_info"]
+needs_panel = pytest.mark.skipif(
+    "AVX2 = 1" not in flags or "AVX512" in flags, reason="the panel is for AVX2 builds"
+)
+
+
+def rounded(values: NDArray[np.float32], file_type: FileType) -> NDArray[np.float32]:
+    if file_type == "F16":
+        return values.astype(np.float16).astype(np.float32)
+    return (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """``model(values, file_type)``: weights that ``values`` can hold, written as ``file_type``."""
+    folder = tmp_path_factory.mktemp("wide")
+
+    @lru_cache
+    def write(values: FileType, file_type: FileType) -> Path:
+        weights = {name: rounded(w, values) for name, w in tiny.weights(WIDE).items()}
+        path = folder / f"{values}-{file_type}.gguf"
+        return gguf_writer.write_text(WIDE, weights, path, file_type)
+
+    return write
+
+
+def vectors(path: Path, n_ubatch: int, n_threads: int = 2) -> NDArray[np.float32]:
+    with Embedder(path, n_threads=n_threads, n_ubatch=n_ubatch) as embedder:
+        texts = ["x" * n for n in N_CHARACTERS]
+        return np.array([embedder.encode_query(text, normalize=False) for text in texts])
+
+
+def relative(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    """The largest error of a row, as a share of the row's length."""
+    return float((np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)).max())
+
+
+def test_agrees_with_dot_products(model: Callable[..., Path]) -> None:
+    """Up to seven rows of f32 take ggml's own dot products."""
+    path = model("BF16", "F32")
+    assert relative(vectors(path, 1024), vectors(path, 7)) <= 2e-6
+
+
+@needs_panel
+@pytest.mark.parametrize("file_type", ["BF16", "F16"])
+def test_activations_keep_their_precision(model: Callable[..., Path], file_type: FileType) -> None:
+    """Rounded to the weights' type, BF16 would be 4e-3 off."""
+    wanted = vectors(model(file_type, "F32"), 1024)
+    assert relative(vectors(model(file_type, file_type), 1024), wanted) <= 6e-4
+
+
+@needs_panel
+@pytest.mark.parametrize("file_type", ["F32", "BF16", "F16", "Q8_0"])
+def test_rows_do_not_depend_on_their_number(
+    model: Callable[..., Path], file_type: FileType
+) -> None:
+    path = model("BF16", file_type)
+    wanted = vectors(path, 1024)
+    for n_ubatch, n_threads in ((16, 2), (100, 1), (7, 1)):
+        assert relative(vectors(path, n_ubatch, n_threads), wanted) <= 2e-6
