@@ -7,12 +7,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support import gguf_writer, golden, tiny, vocabulary
 from support.gguf_writer import FileType
+
+# A slow machine is no fault of the code.
+hypothesis.settings.register_profile("jmm", deadline=None)
+hypothesis.settings.load_profile("jmm")
 
 Files = tuple[Path, Path]
 

@@ -55,7 +55,7 @@ def tokenize(engine: _core.Engine, case: Case) -> _core.Sequence:
         return engine.tokenize(profiles.QWEN_VL.text_parts((profiles.TEXT,), case.text or ""))
     if case.kind == "mixed":
         return engine.tokenize(_mixed_parts(case))
-    return engine.tokenize(profiles.JINA_V4.image_parts(case.patches(), *case.grids[0]))
+    return engine.tokenize(profiles.JINA_V4.image_parts((case.patches(), *case.grids[0])))
 
 
 def _mixed_parts(case: Case) -> list[profiles.Part]:
@@ -81,8 +81,13 @@ def run(engine: _core.Engine, case: Case) -> Result:
         ids=np.array(sequence.token_ids()),
         hidden=hidden,
         pooled=pooled[0] / np.linalg.norm(pooled[0]),
-        vit=engine.encode_picture(sequence) if sequence.picture_span else None,
+        vit=vit(engine, sequence) if sequence.picture_span else None,
     )
+
+
+def vit(engine: _core.Engine, sequence: _core.Sequence) -> Float32:
+    """The rows of all pictures of a sequence."""
+    return np.concatenate(engine.encode_vision(sequence.pictures))
 
 
 def row_tolerance(case: Case) -> float:

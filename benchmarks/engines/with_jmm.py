@@ -48,9 +48,8 @@ class Engine:
             stop = start + grid_h * grid_w
             parts.append((patches[start:stop], grid_h, grid_w))
             start = stop
-        sequence = engine.tokenize(parts)
         begin = time.perf_counter()
-        engine.encode_picture(sequence)
+        engine.encode_vision(parts)
         return time.perf_counter() - begin
 
     def texts(self, n_texts: int, n_tokens: int, batch: int, seed: int) -> Timing:

@@ -23,8 +23,10 @@ from jmm.errors import (
     NonFiniteError,
     OutOfMemoryError,
 )
+from jmm.pictures import VisionTokens
 from jmm.runtime import build_info, devices, set_log_level
 from jmm.vectors import MultiVector, calibrate, maxsim, pool_tokens, quantize
+from jmm.vision import VisionEncoder
 
 __all__ = [
     "ContextOverflowError",
@@ -37,6 +39,8 @@ __all__ = [
     "MultiVector",
     "NonFiniteError",
     "OutOfMemoryError",
+    "VisionEncoder",
+    "VisionTokens",
     "build_info",
     "calibrate",
     "devices",

@@ -4,12 +4,15 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import disjoint_base
 
 MAX_SEQUENCES: int
 MAX_GRID: int
 
 _Path = str | os.PathLike[str]
-_Part = tuple[str, bool] | tuple[npt.NDArray[np.float32], int, int]
+_Float32 = npt.NDArray[np.float32]
+_Patches = tuple[_Float32, int, int]
+_Part = tuple[str, bool] | _Patches | tuple[_Float32, int, int, bool]
 
 def build_info() -> dict[str, object]: ...
 def devices() -> list[dict[str, object]]: ...
@@ -22,39 +25,57 @@ def read_gguf(
 class Sequence:
     n_tokens: int
     picture_span: tuple[int, int] | None
+    pictures: list[_Patches]
     def token_ids(self) -> list[int]: ...
 
-@final
-class Engine:
+@disjoint_base
+class Handles:
     n_threads: int
+    patch_n_elem: int
+    patch_n_merge: int
+    n_embd_vision: int
+    @property
+    def is_open(self) -> bool: ...
+    def check(self) -> None: ...
+    def close(self) -> None: ...
+    def retire(self) -> None: ...
+
+@final
+class Tower(Handles):
+    def __init__(self, mmproj_path: _Path, *, n_threads: int, use_gpu: bool = True) -> None: ...
+    def encode_vision(self, pictures: list[_Patches]) -> list[_Float32]: ...
+
+@final
+class Engine(Handles):
     n_embd: int
     n_ctx_train: int
     n_vocab: int
-    patch_n_elem: int
-    patch_n_merge: int
     n_bytes: int
+    has_tower: bool
     def __init__(
         self,
         model_path: _Path,
         mmproj_path: _Path | None = None,
+        adapter_paths: _Sequence[_Path] = (),
         *,
         n_threads: int,
         n_gpu_layers: int = -1,
         n_batch: int = 0,
         n_ubatch: int = 0,
         f16_kv: bool = False,
+        with_tower: bool = True,
     ) -> None: ...
-    @property
-    def is_open(self) -> bool: ...
-    def check(self) -> None: ...
-    def close(self) -> None: ...
-    def retire(self) -> None: ...
     def tokenize(self, parts: _Sequence[_Part], *, add_special: bool = False) -> Sequence: ...
     def forward(
         self,
-        sequences: list[Sequence],
+        sequences: list[Any],
         spans: list[tuple[int, int]],
-        pooled: npt.NDArray[np.float32],
-        hidden: npt.NDArray[np.float32] | None = None,
+        pooled: _Float32,
+        hidden: _Float32 | None = None,
+        *,
+        tokens: list[_Float32] | None = None,
+        projection: tuple[_Float32, _Float32] | None = None,
+        normalize: bool = True,
+        adapter: int = -1,
     ) -> list[bool]: ...
-    def encode_picture(self, sequence: Sequence) -> npt.NDArray[np.float32]: ...
+    def encode_vision(self, pictures: list[_Patches]) -> list[_Float32]: ...

@@ -1,7 +1,7 @@
 """The native layer: owns every C handle, releases the GIL, raises jmm's exceptions.
 
-`Engine` holds one model and computes; `Sequence` is one tokenised item; `read_gguf` reads
-a file's header; the rest tells about this build. Nothing here knows prompts, profiles or
+`Engine` holds one model and computes; `Tower` is a vision tower alone; `Sequence` is one
+tokenised item; `read_gguf` reads a file's header; the rest tells about this build. Nothing here knows prompts, profiles or
 pictures: those live above, in Python.
 """
 
@@ -16,8 +16,10 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
 )
-from libc.string cimport memcpy
+from libc.math cimport sqrt
+from libc.string cimport memcpy, memset
 from libcpp cimport bool
+from libcpp.algorithm cimport stable_sort
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
@@ -66,8 +68,10 @@ include "_guard.pxi"
 include "_log.pxi"
 include "_signals.pxi"
 include "_header.pxi"
+include "_handles.pxi"
+include "_vision.pxi"
 include "_sequence.pxi"
-include "_pooling.pxi"
+include "_rows.pxi"
 include "_engine.pxi"
 
 llama.llama_log_set(_on_log, NULL)

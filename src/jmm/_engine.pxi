@@ -10,13 +10,8 @@ cdef int N_UBATCH = 1024
 # llama.cpp pads the cache to a multiple of this.
 cdef int CELL_BLOCK = 256
 
-# How long the end of the interpreter waits for a call to stop.
-cdef double RETIRE_SECONDS = 60
 
-_engines = weakref.WeakSet()
-
-
-cdef class Engine:
+cdef class Engine(Handles):
     """One model in memory, and the contexts that run it.
 
     Thread-safe: calls from several threads run one after another. An engine belongs to the
@@ -25,86 +20,70 @@ cdef class Engine:
     Args:
         model_path: GGUF of the language model.
         mmproj_path: GGUF of the vision tower, None for text alone.
+        adapter_paths: GGUFs of LoRA adapters, one of which may change a forward pass.
         n_threads: Threads of the one pool that vision and language share.
         n_gpu_layers: Layers on a GPU, -1 for all that fit there.
         n_batch: Most tokens per native batch, 0 for as many as the work has.
         n_ubatch: Most tokens per forward, 0 for a default.
         f16_kv: Keeps keys and values in half precision.
+        with_tower: Loads the tower's weights; without them pictures come encoded.
 
     Raises:
-        ModelLoadError: A file cannot be loaded, or the two do not fit.
+        ModelLoadError: A file cannot be loaded, or they do not fit each other.
         OutOfMemoryError: They do not fit in memory.
     """
 
-    cdef ggml.ggml_threadpool *pool  # owned, freed after the contexts that use it
-    cdef llama.llama_model *model  # owned
+    cdef llama.llama_model *model  # owned, and owns the adapters
+    cdef vector[llama.llama_adapter_lora *] adapters  # borrowed from model
     cdef llama.llama_context *ctx  # owned, made again when a batch needs more room
     cdef llama.llama_batch_ext *batch  # owned, belongs to ctx
-    cdef mtmd.mtmd_context *vision  # owned, NULL without an mmproj
     cdef const llama.llama_vocab *vocab  # borrowed from model
-    cdef Watch watch
-    cdef object __weakref__
-    cdef object lock
-    cdef object owner  # thread that holds the lock
-    cdef bool closing  # close() came from inside a call; the call frees
-    cdef int pid  # the process that may use the handles
     cdef int capacity  # tokens that ctx has room for
     cdef int n_batch
     cdef int n_ubatch
     cdef bool f16_kv
     cdef bool undivided  # all of a batch must share one ubatch: no cache, or not causal
-    cdef readonly int n_threads
+    cdef readonly bool has_tower
     cdef readonly int n_embd
     cdef readonly int n_ctx_train
     cdef readonly int n_vocab
-    cdef readonly int patch_n_elem
-    cdef readonly int patch_n_merge
     cdef readonly object n_bytes
 
-    def __cinit__(self, *args, **kwargs):
-        self.lock = threading.Lock()
-        self.pid = getpid()
-        _engines.add(self)
-
-    def __init__(self, model_path, mmproj_path=None, *, int n_threads, int n_gpu_layers=-1,
-                 int n_batch=0, int n_ubatch=0, bool f16_kv=False):
+    def __init__(self, model_path, mmproj_path=None, adapter_paths=(), *, int n_threads,
+                 int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0, bool f16_kv=False,
+                 bool with_tower=True):
         self.n_batch = n_batch
         self.n_ubatch = n_ubatch
         self.f16_kv = f16_kv
-        self.n_threads = n_threads
+        self.has_tower = mmproj_path is not None and with_tower
         self._enter()
         try:
+            self._start(n_threads)
             self._load(model_path, n_gpu_layers)
+            for path in adapter_paths:
+                self._load_adapter(path)
             if mmproj_path is not None:
-                self._load_vision(mmproj_path, n_gpu_layers != 0)
+                self._load_vision(mmproj_path, self.model, n_gpu_layers != 0, with_tower)
+            self.loaded = True
         except BaseException as error:
-            failed = _assertion_error(ModelLoadError, f"{model_path}: the model cannot be loaded")
-            self._free()
-            if failed is not None:
-                raise failed from None
-            if type(error) is MemoryError:
-                raise OutOfMemoryError(f"{model_path}: no memory to load the model") from None
-            if type(error) is RuntimeError:
-                raise _failure(ModelLoadError, f"{model_path}: {error}") from None
-            raise
+            raise self._load_error(error, model_path) from None
         finally:
             self._leave()
 
     def __dealloc__(self):
         if self.pid == getpid():
-            self._free()
+            Engine._free(self)
 
     cdef void _free(self) noexcept:
         self._free_context()
         if self.vision != NULL:
             mtmd.mtmd_free(self.vision)
             self.vision = NULL
+        self.adapters.clear()
         if self.model != NULL:
             llama.llama_model_free(self.model)
             self.model = NULL
-        if self.pool != NULL:
-            ggml.ggml_threadpool_free(self.pool)
-            self.pool = NULL
+        Handles._free(self)
 
     cdef void _free_context(self) noexcept:
         if self.batch != NULL:
@@ -115,15 +94,18 @@ cdef class Engine:
             self.ctx = NULL
         self.capacity = 0
 
+    cdef void _abandon(self) noexcept:
+        self.batch = NULL
+        self.ctx = NULL
+        self.model = NULL
+        self.adapters.clear()
+        self.capacity = 0
+        Handles._abandon(self)
+
     cdef _load(self, path, int n_gpu_layers):
         cdef bytes name = os.fsencode(path)
         cdef const char *c_name = name
         cdef llama.llama_model_params params = llama.llama_model_default_params()
-        cdef ggml.ggml_threadpool_params pool = ggml.ggml_threadpool_params_default(self.n_threads)
-        pool.poll = 0  # idle workers sleep
-        self.pool = ggml.ggml_threadpool_new(&pool)
-        if self.pool == NULL:
-            raise OutOfMemoryError(f"{self.n_threads} threads cannot be started; lower n_threads")
         params.n_gpu_layers = n_gpu_layers
         params.progress_callback = _keep_loading
         params.progress_callback_user_data = &self.watch
@@ -140,107 +122,15 @@ cdef class Engine:
         self.n_ctx_train = llama.llama_model_n_ctx_train(self.model)
         self.n_bytes = llama.llama_model_size(self.model)
 
-    cdef _load_vision(self, path, bool use_gpu):
+    cdef _load_adapter(self, path):
         cdef bytes name = os.fsencode(path)
         cdef const char *c_name = name
-        cdef mtmd.mtmd_context_params params = mtmd.mtmd_context_params_default()
-        params.use_gpu = use_gpu
-        params.print_timings = False
-        params.warmup = False
-        params.n_threads = self.n_threads
-        params.threadpool = self.pool
-        params.abort_callback = _should_stop
-        params.abort_callback_data = &self.watch
-        params.progress_callback = _keep_loading
-        params.progress_callback_user_data = &self.watch
+        cdef llama.llama_adapter_lora *adapter
         with nogil:
-            self.vision = mtmd.mtmd_init_from_file(c_name, self.model, params)
-        self._raise_interrupt()
-        if self.vision == NULL:
-            raise _failure(ModelLoadError, f"{path}: the vision tower cannot be loaded")
-        self.patch_n_elem = mtmd.mtmd_get_patch_n_elem(self.vision)
-        self.patch_n_merge = mtmd.mtmd_get_patch_n_merge(self.vision)
-        if self.patch_n_elem == 0:
-            raise ModelLoadError(f"{path}: not a Qwen2-VL or Qwen2.5-VL vision tower")
-
-    cdef _raise_interrupt(self):
-        error = _take_error(&self.watch)
-        if error is not None:
-            raise error
-
-    # --- one caller at a time ---
-
-    cdef _enter(self):
-        """Takes the engine for this thread until `_leave`."""
-        self._check_caller()
-        self.lock.acquire()
-        self.owner = threading.get_ident()
-        jmm_guard(1)
-        jmm_take_assertion()
-        _forget_errors()
-
-    cdef _enter_open(self):
-        """As `_enter`, for an engine that must be loaded."""
-        self._enter()
-        if self.model == NULL:
-            self._leave()
-            raise InputError("the model is closed")
-
-    cdef _leave(self):
-        jmm_guard(-1)
-        if self.closing:
-            self._free()
-        self.owner = None
-        self.lock.release()
-        _park_daemon()
-        _raise_from_log()
-
-    cdef _check_caller(self):
-        if self.pid != getpid():
-            raise ForkedProcessError(
-                f"the model was loaded in process {self.pid} and this is process {getpid()}, "
-                "forked from it; load the model after forking, or start processes by spawn"
-            )
-        if self.owner == threading.get_ident():
-            raise DecodeError(
-                "the model is busy in this very thread: a signal handler or a log handler has "
-                "called it in the midst of another call"
-            )
-        if _exiting:
-            _park_daemon()
-            raise DecodeError("the interpreter is shutting down")
-
-    def check(self):
-        """Raises unless the engine can be used now.
-
-        Raises:
-            InputError: It is closed.
-            ForkedProcessError: It belongs to the parent process.
-            DecodeError: This thread is in the midst of another call.
-        """
-        self._check_caller()
-        if self.model == NULL:
-            raise InputError("the model is closed")
-
-    @property
-    def is_open(self):
-        """Whether the model is still there."""
-        return self.model != NULL
-
-    def close(self):
-        """Frees the model. Further calls raise InputError."""
-        if self.pid != getpid() or _exiting:
-            return
-        self.closing = True
-        if self.owner != threading.get_ident():
-            self.lock.acquire()
-            self.owner = threading.get_ident()
-            self._leave()
-
-    def retire(self):
-        """Waits for the call that runs, and lets none follow; for the end of the interpreter."""
-        if self.pid == getpid() and self.owner != threading.get_ident():
-            self.lock.acquire(timeout=RETIRE_SECONDS)
+            adapter = llama.llama_adapter_lora_init(self.model, c_name)
+        if adapter == NULL:
+            raise _failure(ModelLoadError, f"{path}: the adapter cannot be loaded")
+        self.adapters.push_back(adapter)
 
     # --- tokens ---
 
@@ -249,12 +139,13 @@ cdef class Engine:
 
         Args:
             parts: In order, ``(text, parse_special)`` or ``(patches, grid_h, grid_w)``, where
-                ``patches`` is float32 ``[grid_h * grid_w, patch_n_elem]``, C-contiguous. With
+                ``patches`` is float32 ``[grid_h * grid_w, patch_n_elem]``, C-contiguous, or
+                ``(rows, grid_h, grid_w, True)`` with what `encode_vision` made of them. With
                 ``parse_special`` false, text that looks like a special token stays text.
             add_special: Adds the tokens that the vocabulary wants at the ends of a text.
 
         Returns:
-            Sequence: It holds a copy of the patches.
+            Sequence: It borrows the arrays, which must not change before it has run.
 
         Raises:
             InputError: The parts have no tokens, are too long, or the model reads no pictures.
@@ -263,7 +154,7 @@ cdef class Engine:
         self._enter_open()
         try:
             sequence.engine = self
-            if any(len(part) == 3 for part in parts):
+            if any(len(part) > 2 for part in parts):
                 sequence._add_parts(parts)
             else:
                 sequence._add_texts(parts, add_special)
@@ -282,7 +173,8 @@ cdef class Engine:
     # --- the forward pass ---
 
     def forward(self, list sequences, list spans, float[:, ::1] pooled,
-                float[:, ::1] hidden=None):
+                float[:, ::1] hidden=None, *, list tokens=None, projection=None,
+                bool normalize=True, int adapter=-1):
         """Runs sequences through the model in one batch.
 
         Args:
@@ -291,6 +183,12 @@ cdef class Engine:
             pooled: float32 ``[len(sequences), n_embd]``; receives the means, not normalised.
             hidden: float32 ``[sum of n_tokens, n_embd]``; receives the hidden state of every
                 token after the final norm. None if not wanted.
+            tokens: Per sequence float32 ``[n_tokens, dim]``, C-contiguous; receives the projected
+                row of every token. None if not wanted.
+            projection: ``(weight, bias)`` for ``tokens``: float32 ``[n_embd, dim]`` and
+                ``[dim]``, C-contiguous.
+            normalize: Brings each row of ``tokens`` to unit length.
+            adapter: Index into ``adapter_paths``, -1 for none.
 
         Returns:
             list[bool]: Per sequence, whether all its numbers are finite.
@@ -303,8 +201,13 @@ cdef class Engine:
         self._enter_open()
         try:
             self._plan(&run, sequences, spans, pooled, hidden)
+            if tokens is not None:
+                _plan_tokens(&run, sequences, tokens, projection, self.n_embd)
+                run.projection.normalize = normalize
             self._reserve(run.n_tokens)
+            self._adapt(adapter)
             with nogil:
+                _encode_pictures(self.vision, run.pictures)
                 self._run(&run)
             self._raise_interrupt()
             _write_means(&run, pooled)
@@ -317,31 +220,6 @@ cdef class Engine:
         finally:
             self._leave()
         return finite
-
-    cdef _translate(self, error, what):
-        """What to raise for an error of native code."""
-        failed = _assertion_error(
-            DecodeError, f"{what} failed and the model had to be given up; load it again")
-        if failed is not None:
-            self._abandon()
-            return failed
-        interrupt = _take_error(&self.watch)
-        if interrupt is not None:
-            return interrupt
-        if type(error) is MemoryError:
-            return OutOfMemoryError(f"no memory for {what}")
-        if type(error) is RuntimeError:
-            return _failure(DecodeError, f"{what} failed: {error}")
-        return error
-
-    cdef void _abandon(self) noexcept:
-        """Drops every handle without freeing: after a failed assertion nothing can be relied on."""
-        self.batch = NULL
-        self.ctx = NULL
-        self.vision = NULL
-        self.model = NULL
-        self.pool = NULL
-        self.capacity = 0
 
     cdef _plan(self, Forward *run, list sequences, list spans, float[:, ::1] pooled,
                float[:, ::1] hidden):
@@ -366,6 +244,43 @@ cdef class Engine:
             run.hidden = &hidden[0, 0]
         run.sums.resize(len(sequences) * self.n_embd)
         run.finite.resize(len(sequences), 1)
+        self._plan_pictures(run)
+
+    cdef _plan_pictures(self, Forward *run):
+        """Lists the pictures that the tower has to encode, and gives each its place."""
+        cdef size_t n_values = 0
+        cdef Plan *plan
+        cdef Chunk *chunk
+        cdef Picture picture
+        cdef size_t i, k
+        for i in range(run.plans.size()):
+            plan = run.plans[i]
+            for k in range(plan.size()):
+                chunk = &plan[0][k]
+                if chunk.source.patches != NULL:
+                    n_values += chunk.n_tokens * self.n_embd_vision
+        run.encoded.resize(n_values)
+        n_values = 0
+        for i in range(run.plans.size()):
+            plan = run.plans[i]
+            for k in range(plan.size()):
+                chunk = &plan[0][k]
+                if chunk.source.patches != NULL:
+                    chunk.source.rows = run.encoded.data() + n_values
+                    run.pictures.push_back(chunk.source)
+                    n_values += chunk.n_tokens * self.n_embd_vision
+
+    cdef _adapt(self, int index):
+        """Makes an adapter the context's, or none."""
+        cdef float scale = 1
+        cdef llama.llama_adapter_lora *adapter
+        if not -1 <= index < <int>self.adapters.size():
+            raise InputError(f"adapter {index}; there are {self.adapters.size()}")
+        if index < 0:
+            llama.llama_set_adapters_lora(self.ctx, NULL, 0, NULL)
+        else:
+            adapter = self.adapters[index]
+            llama.llama_set_adapters_lora(self.ctx, &adapter, 1, &scale)
 
     cdef _empty(self, bool with_data):
         """Empties batch and cache; a NaN left in a masked cell would reach the next batch."""
@@ -373,54 +288,15 @@ cdef class Engine:
         if llama.llama_get_memory(self.ctx) != NULL:
             llama.llama_memory_clear(llama.llama_get_memory(self.ctx), with_data)
 
-    def encode_picture(self, Sequence sequence):
-        """Runs the vision tower alone, on the pictures of a sequence.
-
-        Args:
-            sequence: Made by this engine's `tokenize`, with at least one picture.
-
-        Returns:
-            float32 ``[rows of all pictures, n_embd_inp]``, in the sequence's order: what the
-            language model reads in the pictures' place.
-
-        Raises:
-            InputError: The sequence has no picture, or belongs to another engine.
-            DecodeError, OutOfMemoryError: The native library failed. The engine stays usable,
-                unless an assertion of ggml failed: then `is_open` is false.
-        """
-        cdef float[:, ::1] rows
-        cdef Chunk chunk
-        cdef size_t n_embd
-        cdef size_t n_rows = 0
+    def encode_vision(self, list pictures):
+        """Runs the vision tower alone; see `Tower.encode_vision`."""
         self._enter_open()
         try:
-            if sequence.engine is not self:
-                raise InputError("a sequence belongs to another engine")
-            if sequence.picture_span is None:
-                raise InputError("the sequence has no picture")
-            for chunk in sequence.plan:
-                if chunk.tokens == NULL:
-                    n_rows += chunk.n_tokens
-            n_embd = llama.llama_model_n_embd_inp(self.model)
-            rows = values = np.empty((n_rows, n_embd), np.float32)
-            with nogil:
-                self._encode_all(&sequence.plan, &rows[0, 0], n_embd)
-            self._raise_interrupt()
-        except BaseException as error:
-            raise self._translate(error, f"a picture of {n_rows} tokens") from None
+            if not self.has_tower:
+                raise InputError("the model was loaded without a vision tower")
+            return _encode_vision(self, pictures)
         finally:
             self._leave()
-        return values
-
-    cdef int _encode_all(self, Plan *plan, float *rows, size_t n_embd) except -1 nogil:
-        cdef Chunk chunk
-        for chunk in plan[0]:
-            if chunk.tokens == NULL:
-                self._encode(chunk.picture)
-                memcpy(rows, mtmd.mtmd_get_output_embd(self.vision),
-                       chunk.n_tokens * n_embd * sizeof(float))
-                rows += chunk.n_tokens * n_embd
-        return 0
 
     cdef _reserve(self, int n_tokens):
         """Makes a context with room for so many tokens, unless there is one."""
@@ -469,46 +345,38 @@ cdef class Engine:
         if self.n_batch > 0 and not self.undivided:
             n_batch = min(n_batch, self.n_batch)
         embd.n_rows = 1
-        embd.n_embd = llama.llama_model_n_embd_inp(self.model)
+        embd.n_embd = self.n_embd_vision
         run.rows.reserve(n_batch)
         for s in range(run.plans.size()):
             pos, row = 0, 0
             for c in range(run.plans[s].size()):
                 chunk = run.plans[s].at(c)
-                if chunk.tokens == NULL:
-                    self._encode(chunk.picture)
-                    embd.data = mtmd.mtmd_get_output_embd(self.vision)
+                embd.data = chunk.source.rows
                 for i in range(chunk.n_tokens):
-                    if <int>run.rows.size() == n_batch:
+                    if run.n_filled == n_batch:
                         self._decode(run)
                     if chunk.tokens != NULL:
-                        self._add_token(s, chunk.tokens[i], pos + <llama.llama_pos>i)
+                        self._add_token(run, s, row, chunk.tokens[i], pos + <llama.llama_pos>i)
                     else:
-                        self._add_embd(s, embd, chunk.picture, pos, i)
+                        self._add_embd(run, s, row, embd, chunk.picture, pos, i)
                         embd.data += embd.n_embd
-                    run.rows.push_back(Row(<int>s, row))
                     row += 1
                 pos += chunk.n_pos
         self._decode(run)
         return 0
 
-    cdef int _encode(self, const mtmd.mtmd_input_chunk *picture) except -1 nogil:
-        cdef int status = mtmd.mtmd_encode_chunk(self.vision, picture)
-        if status != 0:
-            with gil:
-                raise _failure(DecodeError, "the vision tower failed")
-        return 0
-
-    cdef int _add_token(self, size_t s, llama.llama_token token, llama.llama_pos pos) except -1 nogil:
+    cdef int _add_token(self, Forward *run, size_t s, int index, llama.llama_token token,
+                        llama.llama_pos pos) except -1 nogil:
         cdef int32_t row = llama.llama_batch_ext_add_token(self.batch, <int32_t>s, token)
         if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, &pos):
             with gil:
                 raise _failure(DecodeError, f"token {token} cannot be added to the batch")
-        llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+        self._added(run, s, index, row)
         return 0
 
-    cdef int _add_embd(self, size_t s, llama.llama_embd embd, const mtmd.mtmd_input_chunk *picture,
-                       llama.llama_pos pos, size_t i) except -1 nogil:
+    cdef int _add_embd(self, Forward *run, size_t s, int index, llama.llama_embd embd,
+                       const mtmd.mtmd_input_chunk *picture, llama.llama_pos pos,
+                       size_t i) except -1 nogil:
         cdef mtmd.mtmd_decoder_pos at = mtmd.mtmd_image_tokens_get_decoder_pos(
             mtmd.mtmd_input_chunk_get_tokens_image(picture), pos, i)
         cdef llama.llama_pos[4] positions
@@ -517,34 +385,53 @@ cdef class Engine:
         if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, positions):
             with gil:
                 raise _failure(DecodeError, "a picture's row cannot be added to the batch")
-        llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+        self._added(run, s, index, row)
         return 0
+
+    cdef void _added(self, Forward *run, size_t s, int index, int32_t row) noexcept nogil:
+        run.n_filled += 1
+        if run.is_wanted(<int>s, index):
+            llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+            run.rows.push_back(Row(<int>s, index))
 
     cdef int _decode(self, Forward *run) except -1 nogil:
         """Decodes the batch, adds its rows to the sums and empties it."""
         cdef int status
         cdef size_t i
         cdef const float *states
-        if run.rows.size() == 0:
+        if run.n_filled == 0:
             return 0
         status = llama.llama_process(self.ctx, llama.LLAMA_PROCESS_TYPE_DECODE, self.batch)
         if status != 0:
             with gil:
                 raise _failure(DecodeError, f"llama_process returned {status}")
         states = llama.llama_get_embeddings(self.ctx)
-        if states == NULL:
+        if states == NULL and run.rows.size() > 0:
             with gil:
                 raise _failure(DecodeError, "the model returned no hidden states")
         for i in range(run.rows.size()):
             _take_row(run, run.rows[i], states + i * self.n_embd, self.n_embd)
         run.rows.clear()
+        run.n_filled = 0
         llama.llama_batch_ext_clear(self.batch)
         return 0
 
 
-def _park_daemon():
-    """At the end of the interpreter, stops a daemon thread here, where it can be ended safely."""
-    if _exiting and threading.current_thread() is not threading.main_thread():
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
+cdef _plan_tokens(Forward *run, list sequences, list tokens, projection, int n_embd):
+    """Notes where each sequence's projected rows go."""
+    cdef float[:, ::1] out
+    cdef const float[:, ::1] weight
+    cdef const float[::1] bias
+    cdef Sequence sequence
+    weight, bias = projection
+    if weight.shape[0] != n_embd or weight.shape[1] != bias.shape[0]:
+        raise InputError("the projection has the wrong shape")
+    for sequence, array in zip(sequences, tokens, strict=True):
+        out = array
+        if out.shape[0] != sequence.n_tokens or out.shape[1] != bias.shape[0]:
+            raise InputError("tokens have the wrong shape")
+        run.tokens.push_back(&out[0, 0])
+    run.projection.weight = &weight[0, 0]
+    run.projection.bias = &bias[0]
+    run.projection.dim = bias.shape[0]
+    run.projected.resize(bias.shape[0])

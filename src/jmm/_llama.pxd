@@ -20,6 +20,8 @@ cdef extern from "llama.h" nogil:
         pass
     ctypedef struct llama_memory_i:
         pass
+    ctypedef struct llama_adapter_lora:
+        pass
     ctypedef llama_memory_i *llama_memory_t
     ctypedef struct llama_embd:
         const float *data
@@ -83,6 +85,10 @@ cdef extern from "llama.h" nogil:
     llama_memory_t llama_get_memory(const llama_context *ctx)
     void llama_memory_clear(llama_memory_t memory, bool data) except +
     bool llama_get_causal_attn(const llama_context *ctx)
+
+    llama_adapter_lora *llama_adapter_lora_init(llama_model *model, const char *path) except +
+    int32_t llama_set_adapters_lora(llama_context *ctx, llama_adapter_lora **adapters,
+                                    size_t n_adapters, float *scales) except +
 
     llama_batch_ext *llama_batch_ext_init(llama_context *ctx) except +
     void llama_batch_ext_free(llama_batch_ext *batch)

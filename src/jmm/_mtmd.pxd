@@ -43,6 +43,11 @@ cdef extern from "mtmd.h" nogil:
         ggml_threadpool *threadpool
         ggml_abort_callback abort_callback
         void *abort_callback_data
+        bool no_alloc
+    ctypedef struct mtmd_patches "struct mtmd_patches":
+        uint32_t nx
+        uint32_t ny
+        const float *data
 
     void mtmd_log_set(ggml_log_callback callback, void *user_data)
     mtmd_context_params mtmd_context_params_default()
@@ -52,8 +57,9 @@ cdef extern from "mtmd.h" nogil:
     uint32_t mtmd_get_patch_n_elem(const mtmd_context *ctx)
     uint32_t mtmd_get_patch_n_merge(const mtmd_context *ctx)
 
-    mtmd_bitmap *mtmd_bitmap_init_from_patches(uint32_t n_patches_x, uint32_t n_patches_y,
-                                               uint32_t n_patch_elem, const float *data) except +
+    uint32_t mtmd_get_n_embd(const mtmd_context *ctx)
+
+    mtmd_bitmap *mtmd_bitmap_init_from_patches(uint32_t n_patches_x, uint32_t n_patches_y) except +
     void mtmd_bitmap_free(mtmd_bitmap *bitmap)
 
     mtmd_input_chunks *mtmd_input_chunks_init() except +
@@ -70,5 +76,5 @@ cdef extern from "mtmd.h" nogil:
     llama_pos mtmd_input_chunk_get_n_pos(const mtmd_input_chunk *chunk)
     mtmd_decoder_pos mtmd_image_tokens_get_decoder_pos(const mtmd_image_tokens *tokens, llama_pos pos_0, size_t i)
 
-    int32_t mtmd_encode_chunk(mtmd_context *ctx, const mtmd_input_chunk *chunk) except +
+    int32_t mtmd_encode_patches(mtmd_context *ctx, const mtmd_patches *imgs, size_t n_imgs) except +
     float *mtmd_get_output_embd(mtmd_context *ctx)

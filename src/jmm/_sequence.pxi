@@ -7,12 +7,20 @@ MAX_GRID = 3284
 cdef struct Chunk:
     const llama.llama_token *tokens  # borrowed from the sequence, NULL for a picture
     const mtmd.mtmd_input_chunk *picture  # borrowed from the sequence
+    Picture source  # of a picture
     size_t n_tokens
     llama.llama_pos n_pos
 
 
 cdef class Sequence:
-    """One item, tokenised; made by `Engine.tokenize`."""
+    """One item, tokenised; made by `Engine.tokenize`.
+
+    Attributes:
+        n_tokens: Tokens and rows of pictures.
+        picture_span: The rows from the first picture's first to the last one's last, stop
+            exclusive; None without a picture.
+        pictures: What it was made of: ``(array, grid_h, grid_w)`` each.
+    """
 
     cdef mtmd.mtmd_input_chunks *chunks  # owned, NULL for an item of text alone
     cdef vector[llama.llama_token] tokens  # an item of text alone
@@ -20,6 +28,11 @@ cdef class Sequence:
     cdef Engine engine
     cdef readonly int n_tokens
     cdef readonly object picture_span
+    cdef readonly list pictures  # keeps what `sources` borrows
+    cdef vector[Picture] sources
+
+    def __cinit__(self):
+        self.pictures = []
 
     def __dealloc__(self):
         if self.chunks != NULL:
@@ -36,22 +49,26 @@ cdef class Sequence:
 
     cdef _lay_out(self):
         cdef Chunk chunk
+        cdef size_t n_pictures = 0
         cdef size_t i, n = mtmd.mtmd_input_chunks_size(self.chunks) if self.chunks != NULL else 0
         cdef const mtmd.mtmd_input_chunk *source
+        memset(&chunk, 0, sizeof(chunk))
         if self.chunks == NULL:
             chunk.tokens = self.tokens.data()
-            chunk.picture = NULL
             chunk.n_tokens = self.tokens.size()
             chunk.n_pos = <llama.llama_pos>chunk.n_tokens
             self.plan.push_back(chunk)
         for i in range(n):
             source = mtmd.mtmd_input_chunks_get(self.chunks, i)
-            chunk.tokens = NULL
+            memset(&chunk, 0, sizeof(chunk))
             chunk.picture = source
             chunk.n_tokens = mtmd.mtmd_input_chunk_get_n_tokens(source)
             chunk.n_pos = mtmd.mtmd_input_chunk_get_n_pos(source)
             if mtmd.mtmd_input_chunk_get_type(source) == mtmd.MTMD_INPUT_CHUNK_TYPE_TEXT:
                 chunk.tokens = mtmd.mtmd_input_chunk_get_tokens_text(source, &chunk.n_tokens)
+            else:
+                chunk.source = self.sources.at(n_pictures)
+                n_pictures += 1
             self.plan.push_back(chunk)
         first, last, total = None, None, 0
         for chunk in self.plan:
@@ -100,7 +117,6 @@ cdef class Sequence:
         cdef vector[mtmd.mtmd_bitmap *] bitmaps
         cdef mtmd.mtmd_input_text text
         cdef mtmd.mtmd_input_part item
-        cdef const float[:, ::1] patches
         cdef bytes encoded
         cdef size_t i
         cdef int32_t status
@@ -125,10 +141,9 @@ cdef class Sequence:
                     texts.push_back(text)
                     item.text = &texts.back()
                 else:
-                    patches, grid_h, grid_w = part
-                    self._check_patches(patches.shape[0], patches.shape[1], grid_h, grid_w)
+                    self._add_picture(part[0], part[1], part[2], len(part) > 3 and part[3])
                     bitmaps.push_back(mtmd.mtmd_bitmap_init_from_patches(
-                        grid_w, grid_h, patches.shape[1], &patches[0, 0]))
+                        self.sources.back().grid_w, self.sources.back().grid_h))
                     item.bitmap = bitmaps.back()
                 items.push_back(item)
             for i in range(items.size()):
@@ -143,16 +158,28 @@ cdef class Sequence:
         if status != 0:
             raise _failure(InputError, "the item cannot be tokenised")
 
-    cdef _check_patches(self, n_rows, n_columns, grid_h, grid_w):
-        n_elem, merge = self.engine.patch_n_elem, self.engine.patch_n_merge
-        if n_columns != n_elem:
-            raise InputError(f"patches have {n_columns} columns; the model takes {n_elem}")
-        if not (0 < grid_h <= MAX_GRID and 0 < grid_w <= MAX_GRID) or grid_h % merge or grid_w % merge:
-            raise InputError(
-                f"the grid is {grid_h} x {grid_w} patches; both must be multiples of {merge} "
-                f"from {merge} to {MAX_GRID}"
-            )
-        if n_rows != grid_h * grid_w:
-            raise InputError(
-                f"there are {n_rows} patches for a grid of {grid_h} x {grid_w} = {grid_h * grid_w}"
-            )
+    cdef _add_picture(self, values, grid_h, grid_w, bool is_encoded):
+        """Borrows a picture's patches, or the rows that a tower has made of them."""
+        cdef const float[:, ::1] array = values
+        cdef Picture source
+        cdef int n_merge = self.engine.patch_n_merge
+        if is_encoded:
+            _check_grid(self.engine, grid_h, grid_w)
+            n_rows = grid_h * grid_w // n_merge ** 2
+            if array.shape[0] != n_rows or array.shape[1] != self.engine.n_embd_vision:
+                raise InputError(
+                    f"the encoded picture is [{array.shape[0]}, {array.shape[1]}]; "
+                    f"[{n_rows}, {self.engine.n_embd_vision}] is needed"
+                )
+        else:
+            _check_patches(self.engine, array.shape[0], array.shape[1], grid_h, grid_w)
+            if not self.engine.has_tower:
+                raise InputError("the vision tower was not loaded; pass encoded pictures")
+        source.grid_h, source.grid_w = grid_h, grid_w
+        source.patches = source.rows = NULL
+        if is_encoded:
+            source.rows = <float *>&array[0, 0]
+        else:
+            source.patches = &array[0, 0]
+        self.sources.push_back(source)
+        self.pictures.append((array, grid_h, grid_w))

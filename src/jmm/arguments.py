@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from jmm.errors import InputError
+from jmm.errors import InputError, JmmError, OutOfMemoryError
+from jmm.vectors import Precision
 
 OnError: TypeAlias = Literal["raise", "nan"]
 
@@ -20,16 +23,42 @@ MAX_COUNT = 2**31 - 1
 class Options:
     """What every encode method takes; documented at `Embedder.encode_images`."""
 
-    truncate_dim: int | None
-    normalize: bool
-    batch_size: int | None
-    on_error: OnError
-    show_progress: bool | None
+    task: str | None = None
+    multi_vector: bool = False
+    truncate_dim: int | None = None
+    normalize: bool = True
+    precision: Precision = "float32"
+    ranges: npt.ArrayLike | None = None
+    batch_size: int | None = None
+    on_error: OnError = "raise"
+    show_progress: bool | None = None
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "nan"):
             raise InputError(f"on_error is {self.on_error!r}; allowed are 'raise' and 'nan'")
         count("batch_size", self.batch_size)
+        if not isinstance(self.precision, str) or self.precision not in get_args(Precision):
+            allowed = ", ".join(map(repr, get_args(Precision)))
+            raise InputError(f"precision is {self.precision!r}; allowed are {allowed}")
+        if self.precision != "float32":
+            self._check_codes()
+
+    def _check_codes(self) -> None:
+        if self.multi_vector:
+            raise InputError(
+                f"precision is {self.precision!r} with multi_vector=True; take float32, and "
+                "quantize(result.values, ...)"
+            )
+        if self.on_error == "nan":
+            raise InputError(
+                f"on_error is 'nan' with precision={self.precision!r}, which has no NaN; take "
+                "float32, and quantize what is finite"
+            )
+        if self.precision in ("int8", "uint8") and self.ranges is None:
+            raise InputError(
+                f"precision {self.precision!r} needs ranges=calibrate(vectors) of a few hundred "
+                "float32 vectors: without them a row would depend on its company"
+            )
 
 
 def whole(name: str, value: object, low: int, high: int = MAX_COUNT) -> int:
@@ -60,6 +89,24 @@ def listed(items: object, what: str) -> list[Any]:
     if refused or not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0:
         raise InputError(f"{type(items).__name__} given; one of the {what} or an iterable of them")
     return list(items)
+
+
+def picked(items: Iterable[Any], key: str | Callable[[Any], Any] | None) -> Iterator[Any]:
+    """The part of each item that is to be embedded.
+
+    Args:
+        items: Anything that can be iterated.
+        key: A key of each item, a function of it, or None for the item itself.
+
+    Raises:
+        InputError: ``items`` cannot be iterated.
+    """
+    if not isinstance(items, Iterable):
+        raise InputError(f"{type(items).__name__} given; an iterable of items is needed")
+    if key is None:
+        return iter(items)
+    function = key if callable(key) else operator.itemgetter(key)
+    return map(function, items)
 
 
 def text(item: object) -> str:
@@ -144,3 +191,22 @@ def check_patches(item: PatchItem) -> npt.NDArray[np.float32]:
         row, column = np.argwhere(~np.isfinite(patches))[0]
         raise InputError(f"patches[{row}, {column}] is {patches[row, column]}; finite is needed")
     return np.ascontiguousarray(patches)
+
+
+def fail(error: Exception, index: int, on_error: OnError) -> None:
+    """Raises what went wrong with one item as one of our errors, or logs it and returns.
+
+    Args:
+        error: What was raised.
+        index: Of the item.
+        on_error: "raise" or "nan".
+    """
+    if isinstance(error, MemoryError) and not isinstance(error, JmmError):
+        error = OutOfMemoryError("no memory for the item")
+    elif not isinstance(error, JmmError):
+        # the item is an object of the caller's, whose methods may raise anything
+        error = InputError(f"the item cannot be read: {type(error).__name__}: {error}")
+    error.index = index
+    if on_error == "raise":
+        raise error
+    logging.getLogger("jmm").warning("%s", error)

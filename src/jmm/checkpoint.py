@@ -7,15 +7,20 @@ Everything it would assert on for the models that jmm serves is refused here by 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import numpy.typing as npt
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -46,7 +51,10 @@ _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
+_MAX_TOWER_LAYERS = 48  # more would not fit in libmtmd's graph
 _DEFAULT_WINDOW = 112
+_SAMPLE_BYTES = 64
+_FLOATS = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class Header:
         metadata: ``{key: value}`` as `_core.read_gguf` gives it.
         shapes: ``{tensor name: ne}``, four numbers, fastest first.
         dtypes: ``{tensor name: ggml type name}``.
+        ends: ``{tensor name: offset one past its last byte}``.
     """
 
     path: str
@@ -66,6 +75,7 @@ class Header:
     metadata: Mapping[str, Any]
     shapes: Mapping[str, Shape]
     dtypes: Mapping[str, str]
+    ends: Mapping[str, int]
 
     @classmethod
     def of(
@@ -92,12 +102,59 @@ class Header:
             {key: value for key, (_, value) in metadata.items()},
             {name: shape for name, (_, shape, _) in tensors.items()},
             {name: dtype for name, (dtype, _, _) in tensors.items()},
+            {name: end for name, (_, _, end) in tensors.items()},
         )
 
     @property
     def architecture(self) -> str:
         """``general.architecture``, empty if the file has none."""
         return str(self.metadata.get("general.architecture", ""))
+
+    def array(self, name: str) -> npt.NDArray[np.float32]:
+        """A small tensor's values, float32, slowest axis first; axes of 1 at the front are dropped.
+
+        Raises:
+            ModelLoadError: It is neither F32, F16 nor BF16, or holds NaN or infinity.
+        """
+        dtype = _FLOATS.get(self.dtypes[name])
+        if dtype is None:
+            raise self.fail(
+                f"tensor {name} has type {self.dtypes[name]}; f32, f16 or bf16 is needed"
+            )
+        shape = self.shapes[name][::-1]
+        while len(shape) > 1 and shape[0] == 1:
+            shape = shape[1:]
+        size = math.prod(shape)
+        start = self.ends[name] - size * np.dtype(dtype).itemsize
+        stored = np.fromfile(self.path, dtype, size, offset=start)
+        if dtype == "<u2":  # bf16 is the upper half of a float32
+            stored = (stored.astype(np.uint32) << 16).view(np.float32)
+        values = stored.astype(np.float32).reshape(shape)
+        if not np.isfinite(values).all():
+            raise self.fail(f"tensor {name} holds NaN or infinity")
+        return values
+
+    def lora_scale(self, rank: int) -> float:
+        """What the product of an adapter's pair is multiplied with."""
+        alpha = float(self.metadata["adapter.lora.alpha"])
+        return alpha / rank if alpha else 1.0
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that tell this tower from others.
+
+        Of its settings, of the names, shapes and types of its tensors, and of the last bytes of
+        each: a copy of the file has the same, another quantization has not.
+        """
+        digest = hashlib.blake2b(digest_size=8)
+        for key in sorted(self.metadata):
+            if key.startswith("clip."):
+                digest.update(f"{key}={self.metadata[key]!r}\n".encode())
+        with Path(self.path).open("rb") as file:
+            for name in sorted(self.ends):
+                digest.update(f"{name} {self.shapes[name]} {self.dtypes[name]}\n".encode())
+                file.seek(max(self.ends[name] - _SAMPLE_BYTES, 0))
+                digest.update(file.read(_SAMPLE_BYTES))
+        return digest.hexdigest()
 
     def fail(self, why: str) -> ModelLoadError:
         """An error about this file."""
@@ -223,8 +280,30 @@ def _check_qwen2vl(header: Header) -> None:
     header.positive("qwen2vl.context_length")
 
 
-def check_mmproj(header: Header, text: Header) -> None:
-    """Checks a vision tower and that it belongs to a language model.
+def check_adapter(header: Header, text: Header) -> None:
+    """Checks a LoRA adapter and that it belongs to a language model.
+
+    Raises:
+        ModelLoadError: It is another kind of file, or belongs to another architecture.
+    """
+    for key, kind, value in (
+        ("general.type", "str", "adapter"),
+        ("general.architecture", "str", text.architecture),
+        ("adapter.type", "str", "lora"),
+    ):
+        if header.types.get(key) != kind or header.metadata[key] != value:
+            found = header.metadata.get(key)
+            raise header.fail(f"{key} is {found!r}; an adapter of {text.path} has {value!r}")
+    alpha = header.metadata.get("adapter.lora.alpha")
+    if header.types.get("adapter.lora.alpha") != "f32" or not math.isfinite(alpha or 0.0):
+        raise header.fail(f"adapter.lora.alpha is {alpha!r}; a finite float is needed")
+    if "adapter.alora.invocation_tokens" in header.types:
+        raise header.fail("activated LoRA (alora) is not supported")
+    header.check_dtypes()
+
+
+def check_mmproj(header: Header, text: Header | None = None) -> None:
+    """Checks a vision tower and, if one is given, that it belongs to a language model.
 
     Raises:
         ModelLoadError: It is another kind of file, of a family that is not supported, does not
@@ -253,7 +332,8 @@ def check_mmproj(header: Header, text: Header) -> None:
     for key in _MMPROJ_OPTIONAL:
         if key in header.types:
             header.positive(key)
-    _check_pair(header, text)
+    if text is not None:
+        _check_pair(header, text)
     _check_tower(header, windowed=projector == "qwen2.5vl_merger")
 
 
@@ -311,7 +391,12 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
     _expect(header, "mm.0.bias", (merged,))
     _expect(header, "mm.2.weight", (merged, n_out))
     _expect(header, "mm.2.bias", (n_out,))
-    for layer in range(header.positive("clip.vision.block_count")):
+    n_layer = header.positive("clip.vision.block_count")
+    if n_layer > _MAX_TOWER_LAYERS:
+        raise header.fail(
+            f"clip.vision.block_count is {n_layer}; at most {_MAX_TOWER_LAYERS} are supported"
+        )
+    for layer in range(n_layer):
         _check_layer(header, f"v.blk.{layer}.", n_embd, windowed=windowed)
 
 

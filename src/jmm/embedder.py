@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
-from jmm import (
-    _core,
-    arguments,
-    batching,
-    checkpoint,
-    demo,
-    profiles,
-    runtime,
-    vectors,
-)
+from jmm import _core, arguments, demo, profiles, runtime, vectors, vision
 from jmm.arguments import OnError, Options
-from jmm.errors import (
-    ContextOverflowError,
-    DecodeError,
-    InputError,
-    JmmError,
-    NonFiniteError,
-    OutOfMemoryError,
-)
-from jmm.images import MAX_IMAGE_PIXELS, ImageSource, is_image, to_rgb
+from jmm.errors import InputError
+from jmm.files import ModelFiles
+from jmm.images import MAX_IMAGE_PIXELS, ImageSource
+from jmm.kinds import Kind, Kinds
+from jmm.pictures import Reader, VisionTokens, is_picture
+from jmm.pipeline import WINDOW_ITEMS, Pipeline
 from jmm.processor import Processor
 from jmm.progress import progress_bar
+from jmm.projector import Projector, needed
+from jmm.rows import PooledRows, TokenRows
+from jmm.vectors import Precision
 
-Float32: TypeAlias = npt.NDArray[np.float32]
-Prepare: TypeAlias = Callable[[Any], "_core.Sequence"]
+Picture: TypeAlias = "ImageSource | VisionTokens"
+Piece: TypeAlias = "str | Picture"
 
-# One forward pass holds about this many tokens, or one longer item.
-BATCH_TOKENS = 2048
+# An NDArray, or a MultiVector with multi_vector=True: to a type checker a union of the two would
+# make an error of every use.
+Vectors: TypeAlias = Any
 
-# So many texts are planned together. A picture's patches stay in memory until it has run, so
-# pictures are planned by tokens.
-WINDOW_ITEMS = 4096
-WINDOW_PICTURE_TOKENS = BATCH_TOKENS
-
-_NOT_FINITE = (
-    "the model gave NaN or infinity; the usual cause are F16 weights or activations beyond their "
-    "range: try a BF16 or F32 file"
-)
+# Items that `encode_iter` gathers before they run.
+ITER_ITEMS = 256
 
 _logger = logging.getLogger("jmm")
 
@@ -63,7 +48,13 @@ class Embedder:
     Args:
         model: GGUF file of the language model. None loads the built-in demo model.
         mmproj: GGUF file of the vision tower; without one, only texts can be embedded.
-        task: One of the profile's tasks, which choose the prompts; None for its first.
+        task: One of the model's tasks, which choose the prompts and the adapter; None for the
+            first. Each call may name another.
+        adapters: GGUF files of LoRA adapters by task: ``{"retrieval": path, ...}``. They share
+            the one copy of the weights; the tasks are then these, and each call uses one.
+        projector: GGUF file of the multi-vector projector; None takes that of ``model`` or
+            ``mmproj``.
+        load_vision: False leaves the tower's weights out: pictures then come as `VisionTokens`.
         profile: Name of the model family; None picks it from the file's metadata.
         n_ctx: Most tokens of one item. None takes the profile's limit, or the model's.
         n_batch: Most tokens of one native batch. None sizes it by the work.
@@ -96,6 +87,9 @@ class Embedder:
         mmproj: str | os.PathLike[str] | None = None,
         *,
         task: str | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        projector: str | os.PathLike[str] | None = None,
+        load_vision: bool = True,
         profile: str | None = None,
         n_ctx: int | None = None,
         n_batch: int | None = None,
@@ -112,6 +106,9 @@ class Embedder:
             "model": model,
             "mmproj": mmproj,
             "task": task,
+            "adapters": adapters,
+            "projector": projector,
+            "load_vision": load_vision,
             "profile": profile,
             "n_ctx": n_ctx,
             "n_batch": n_batch,
@@ -128,41 +125,40 @@ class Embedder:
             if mmproj is not None:
                 raise InputError("mmproj is given without a model; pass both, or none")
             model, mmproj = demo.paths()
-        self._text = _read_header(model)
-        checkpoint.check_text(self._text)
-        self._mmproj = None if mmproj is None else _read_header(mmproj)
-        if self._mmproj is not None:
-            checkpoint.check_mmproj(self._mmproj, self._text)
-        self._choice = profiles.choose(self._text.metadata, profile)
+        self._files = ModelFiles.read(model, mmproj, adapters, projector)
+        tower = self._files.mmproj
+        self._choice = profiles.choose(self._files.text.metadata, profile)
         self._profile = self._choice.profile
+        self._tasks = tuple(self._files.adapters) or self._profile.tasks
         self._task = self._check_task(task)
-        self._processor = Processor.of(
-            {} if self._mmproj is None else self._mmproj.metadata,
-            self._profile,
-            min_pixels,
-            max_pixels,
-        )
-        self._max_image_pixels = (
-            arguments.count("max_image_pixels", max_image_pixels) or MAX_IMAGE_PIXELS
-        )
-        self._reference_modes = reference_modes
         self._engine = _core.Engine(
-            self._text.path,
-            None if self._mmproj is None else self._mmproj.path,
-            n_threads=arguments.count("n_threads", n_threads, runtime.MAX_THREADS)
-            or runtime.default_threads(),
+            self._files.text.path,
+            None if tower is None else tower.path,
+            [header.path for header in self._files.adapters.values()],
+            n_threads=runtime.threads(n_threads),
             n_gpu_layers=arguments.whole(
                 "n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1
             ),
             n_batch=arguments.count("n_batch", n_batch),
             n_ubatch=arguments.count("n_ubatch", n_ubatch),
             f16_kv=f16_kv,
+            with_tower=load_vision,
         )
         limit = self._engine.n_ctx_train
         self._n_ctx = arguments.count("n_ctx", n_ctx, limit) or min(
             self._profile.n_ctx or limit, limit
         )
-        if self._mmproj is not None:
+        self._reader = Reader(
+            Processor.of(
+                {} if tower is None else tower.metadata, self._profile, min_pixels, max_pixels
+            ),
+            arguments.count("max_image_pixels", max_image_pixels) or MAX_IMAGE_PIXELS,
+            reference_modes,
+            self._files.fingerprint,
+            self._n_ctx,
+        )
+        self._kinds = Kinds(self._engine, self._profile, self._reader, tower is not None)
+        if tower is not None:
             self._check_specials()
         if self._arguments["model"] is None:
             _logger.warning("the built-in model is untrained: its vectors carry no meaning")
@@ -178,7 +174,8 @@ class Embedder:
 
     def __repr__(self) -> str:
         return (
-            f"<Embedder {Path(self._text.path).name} profile={self._profile.name} dim={self.dim}>"
+            f"<Embedder {Path(self._files.text.path).name} profile={self._profile.name} "
+            f"dim={self.dim}>"
         )
 
     def close(self) -> None:
@@ -191,6 +188,12 @@ class Embedder:
         return self._engine.n_embd
 
     @property
+    def multi_vector_dim(self) -> int | None:
+        """Components of a token's vector; None for a model without a multi-vector projector."""
+        projector = self._files.projectors.get(None)
+        return None if projector is None else projector.dim
+
+    @property
     def profile(self) -> profiles.Profile:
         """The model family: prompts, pooling, limits."""
         return self._profile
@@ -199,23 +202,26 @@ class Embedder:
     def info(self) -> dict[str, object]:
         """What was loaded and with which settings, as plain values."""
         return {
-            "model": self._text.path,
-            "mmproj": None if self._mmproj is None else self._mmproj.path,
-            "name": self._text.metadata.get("general.name"),
-            "description": self._text.metadata.get("general.description"),
-            "architecture": self._text.architecture,
+            "model": self._files.text.path,
+            "mmproj": None if self._files.mmproj is None else self._files.mmproj.path,
+            "fingerprint": self._files.fingerprint or None,
+            "adapters": {task: header.path for task, header in self._files.adapters.items()},
+            "name": self._files.text.metadata.get("general.name"),
+            "description": self._files.text.metadata.get("general.description"),
+            "architecture": self._files.text.architecture,
             "profile": self._profile.name,
             "profile_reason": self._choice.reason,
             "task": self._task,
-            "tasks": self._profile.tasks,
+            "tasks": self._tasks,
             "dim": self.dim,
             "dims": self._profile.dims or None,
+            "multi_vector_dim": self.multi_vector_dim,
             "n_ctx": self._n_ctx,
             "n_threads": self._engine.n_threads,
-            "min_pixels": self._processor.min_pixels,
-            "max_pixels": self._processor.max_pixels,
-            "pixels_reason": self._processor.reason,
-            "reference_modes": self._reference_modes,
+            "min_pixels": self._reader.processor.min_pixels,
+            "max_pixels": self._reader.processor.max_pixels,
+            "pixels_reason": self._reader.processor.reason,
+            "reference_modes": self._reader.reference_modes,
             "kv_cache": "f16" if self._arguments["f16_kv"] else "f32",
             "weight_bytes": self._engine.n_bytes,
             "llama_cpp": runtime.build_info()["llama_cpp"],
@@ -223,68 +229,99 @@ class Embedder:
 
     def encode_images(
         self,
-        images: ImageSource | Iterable[ImageSource],
+        images: Picture | Iterable[Picture],
         *,
+        task: str | None = None,
+        multi_vector: bool = False,
         truncate_dim: int | None = None,
         normalize: bool = True,
+        precision: Precision = "float32",
+        ranges: npt.ArrayLike | None = None,
         batch_size: int | None = None,
         on_error: OnError = "raise",
         show_progress: bool | None = None,
-    ) -> Float32:
+    ) -> Vectors:
         """Embeds one picture or many.
 
         Args:
             images: A picture, or an iterable of them. A picture is a path, the bytes or the
                 binary file object of an image file, a PIL.Image, or a uint8 array ``[h, w]``,
-                ``[h, w, 3]`` or ``[h, w, 4]``; an array with four axes is many.
-            truncate_dim: Components to keep, one of ``profile.dims``; None for all.
+                ``[h, w, 3]`` or ``[h, w, 4]``, or `VisionTokens`; an array with four axes is
+                many.
+            task: One of ``info["tasks"]``; None for the embedder's.
+            multi_vector: Gives one vector per token instead of one per item.
+            truncate_dim: Components to keep, one of ``profile.dims``; None for all. Token
+                vectors are not truncated.
             normalize: Brings each vector to unit length, after truncation.
+            precision: "float32", or codes of fewer bits: "int8", "uint8", "binary" or
+                "ubinary"; see `quantize`.
+            ranges: float32 ``[2, components]`` from `calibrate`, for "int8" and "uint8".
             batch_size: Most items per forward pass; None leaves it to the planner.
-            on_error: "raise" stops at the first bad item, "nan" fills its row with NaN,
-                logs why and goes on.
+            on_error: "raise" stops at the first bad item, "nan" fills its row with NaN (leaves
+                it without tokens), logs why and goes on.
             show_progress: True draws a progress bar on stderr.
 
         Returns:
-            float32 ``[dim]`` for one picture, C-contiguous ``[n, dim]`` for many, in order.
+            float32 ``[dim]`` for one picture, C-contiguous ``[n, dim]`` for many, in order; the
+            dtype and width of `quantize` for another precision. With ``multi_vector`` float32
+            ``[n_tokens, multi_vector_dim]`` for one, a `MultiVector` for many.
 
         Raises:
-            InputError: An item is no readable picture, or the model reads none; ``index``
-                tells which.
+            InputError: An item is no readable picture, or the model reads none, or gives no
+                token vectors; ``index`` tells which.
             ContextOverflowError: A picture has more tokens than ``n_ctx``.
             NonFiniteError: The model gave NaN or infinity.
 
         Example:
+            >>> import numpy as np
             >>> pages = np.full((2, 280, 196, 3), 255, np.uint8)
             >>> with Embedder() as embedder:
             ...     embedder.encode_images(pages).shape
             (2, 64)
         """
-        self._require_vision()
-        one = is_image(images)
+        self._kinds.require_vision()
+        one = is_picture(images)
         sources = [images] if one else arguments.listed(images, "pictures")
-        options = Options(truncate_dim, normalize, batch_size, on_error, show_progress)
-        rows = self._encode(sources, self._picture, options)
-        return rows[0] if one else rows
+        options = Options(
+            task,
+            multi_vector,
+            truncate_dim,
+            normalize,
+            precision,
+            ranges,
+            batch_size,
+            on_error,
+            show_progress,
+        )
+        return self._encode(sources, self._kinds.picture, options, one=one)
 
     def encode_patches(
         self,
         patches: npt.ArrayLike,
         grid_thw: npt.ArrayLike,
         *,
+        task: str | None = None,
+        multi_vector: bool = False,
         truncate_dim: int | None = None,
         normalize: bool = True,
+        precision: Precision = "float32",
+        ranges: npt.ArrayLike | None = None,
         batch_size: int | None = None,
         on_error: OnError = "raise",
         show_progress: bool | None = None,
-    ) -> Float32:
+    ) -> Vectors:
         """Embeds pictures that Hugging Face's Qwen2-VL processor has already cut.
 
         Args:
             patches: ``pixel_values``: float32 ``[sum of t*h*w, 1176]``, any strides.
             grid_thw: ``image_grid_thw``: whole numbers ``[n, 3]``, or ``[3]`` for one
                 picture; t must be 1.
-            truncate_dim: See `encode_images`; so are the options below.
-            normalize: Brings each vector to unit length, after truncation.
+            task: See `encode_images`; so are all options below.
+            multi_vector: Gives one vector per token.
+            truncate_dim: Components to keep.
+            normalize: Brings each vector to unit length.
+            precision: "float32", "int8", "uint8", "binary" or "ubinary".
+            ranges: For "int8" and "uint8".
             batch_size: Most items per forward pass.
             on_error: "raise" or "nan".
             show_progress: True draws a progress bar on stderr.
@@ -296,33 +333,51 @@ class Embedder:
             InputError: Wrong dtype, shape or grid, or an item with NaN or infinity.
 
         Example:
+            >>> import numpy as np
             >>> patches = np.zeros((4 * 6, 1176), np.float32)
             >>> with Embedder() as embedder:
             ...     embedder.encode_patches(patches, [1, 4, 6]).shape
             (64,)
         """
-        self._require_vision()
+        self._kinds.require_vision()
         sources, one = arguments.split_patches(patches, grid_thw, self._engine.patch_n_elem)
-        options = Options(truncate_dim, normalize, batch_size, on_error, show_progress)
-        rows = self._encode(sources, self._patch, options)
-        return rows[0] if one else rows
+        options = Options(
+            task,
+            multi_vector,
+            truncate_dim,
+            normalize,
+            precision,
+            ranges,
+            batch_size,
+            on_error,
+            show_progress,
+        )
+        return self._encode(sources, self._kinds.patch, options, one=one)
 
     def encode_query(
         self,
         texts: str | Iterable[str],
         *,
+        task: str | None = None,
+        multi_vector: bool = False,
         truncate_dim: int | None = None,
         normalize: bool = True,
+        precision: Precision = "float32",
+        ranges: npt.ArrayLike | None = None,
         batch_size: int | None = None,
         on_error: OnError = "raise",
         show_progress: bool | None = None,
-    ) -> Float32:
+    ) -> Vectors:
         """Embeds one query or many.
 
         Args:
             texts: A str, or an iterable of them. Markers of special tokens inside are text.
-            truncate_dim: See `encode_images`; so are the options below.
-            normalize: Brings each vector to unit length, after truncation.
+            task: See `encode_images`; so are all options below.
+            multi_vector: Gives one vector per token.
+            truncate_dim: Components to keep.
+            normalize: Brings each vector to unit length.
+            precision: "float32", "int8", "uint8", "binary" or "ubinary".
+            ranges: For "int8" and "uint8".
             batch_size: Most items per forward pass.
             on_error: "raise" or "nan".
             show_progress: True draws a progress bar on stderr.
@@ -341,27 +396,46 @@ class Embedder:
         """
         one = isinstance(texts, str)
         sources = [texts] if one else arguments.listed(texts, "texts")
-        options = Options(truncate_dim, normalize, batch_size, on_error, show_progress)
-        rows = self._encode(sources, self._query, options)
-        return rows[0] if one else rows
+        options = Options(
+            task,
+            multi_vector,
+            truncate_dim,
+            normalize,
+            precision,
+            ranges,
+            batch_size,
+            on_error,
+            show_progress,
+        )
+        return self._encode(sources, self._kinds.query, options, one=one)
 
     def encode_document(
         self,
-        items: str | ImageSource | Iterable[str | ImageSource],
+        items: Piece | Iterable[Piece | Sequence[Piece]],
         *,
+        task: str | None = None,
+        multi_vector: bool = False,
         truncate_dim: int | None = None,
         normalize: bool = True,
+        precision: Precision = "float32",
+        ranges: npt.ArrayLike | None = None,
         batch_size: int | None = None,
         on_error: OnError = "raise",
         show_progress: bool | None = None,
-    ) -> Float32:
-        """Embeds one document or many: texts, pictures, or both in one call.
+    ) -> Vectors:
+        """Embeds one document or many: texts, pictures, or both, also within one document.
 
         Args:
             items: A document, or an iterable of them. A str is a text; every other kind of
-                picture that `encode_images` takes is a picture (a file by ``pathlib.Path``).
-            truncate_dim: See `encode_images`; so are the options below.
-            normalize: Brings each vector to unit length, after truncation.
+                picture that `encode_images` takes is a picture (a file by ``pathlib.Path``). A
+                list or tuple inside the iterable is one document of several texts and
+                pictures, in order.
+            task: See `encode_images`; so are all options below.
+            multi_vector: Gives one vector per token.
+            truncate_dim: Components to keep.
+            normalize: Brings each vector to unit length.
+            precision: "float32", "int8", "uint8", "binary" or "ubinary".
+            ranges: For "int8" and "uint8".
             batch_size: Most items per forward pass.
             on_error: "raise" or "nan".
             show_progress: True draws a progress bar on stderr.
@@ -374,180 +448,215 @@ class Embedder:
             ContextOverflowError: An item has more tokens than ``n_ctx``.
 
         Example:
+            >>> import numpy as np
+            >>> page = np.zeros((56, 56), np.uint8)
             >>> with Embedder() as embedder:
-            ...     embedder.encode_document(["a page", np.zeros((56, 56), np.uint8)]).shape
-            (2, 64)
+            ...     embedder.encode_document(["a text", page, ["front", page, "back", page]]).shape
+            (3, 64)
         """
-        one = isinstance(items, str) or is_image(items, str_is_path=False)
+        one = isinstance(items, str) or is_picture(items, str_is_path=False)
         sources = [items] if one else arguments.listed(items, "documents")
-        options = Options(truncate_dim, normalize, batch_size, on_error, show_progress)
-        rows = self._encode(sources, self._document, options)
-        return rows[0] if one else rows
-
-    # --- one item to one sequence ---
-
-    def _picture(self, source: ImageSource) -> _core.Sequence:
-        picture = to_rgb(
-            source,
-            reference_modes=self._reference_modes,
-            max_image_pixels=self._max_image_pixels,
+        options = Options(
+            task,
+            multi_vector,
+            truncate_dim,
+            normalize,
+            precision,
+            ranges,
+            batch_size,
+            on_error,
+            show_progress,
         )
-        self._check_length(self._processor.n_tokens(picture), is_picture=True)
-        return self._engine.tokenize(self._profile.image_parts(*self._processor(picture)))
+        return self._encode(sources, self._kinds.document, options, one=one)
 
-    def _patch(self, item: arguments.PatchItem) -> _core.Sequence:
-        _, (_, grid_h, grid_w) = item
-        patches = arguments.check_patches(item)
-        return self._engine.tokenize(self._profile.image_parts(patches, int(grid_h), int(grid_w)))
+    def encode_iter(
+        self,
+        items: Iterable[Any],
+        *,
+        kind: Literal["document", "image", "query"] = "document",
+        key: str | Callable[[Any], Any] | None = None,
+        task: str | None = None,
+        multi_vector: bool = False,
+        truncate_dim: int | None = None,
+        normalize: bool = True,
+        precision: Precision = "float32",
+        ranges: npt.ArrayLike | None = None,
+        batch_size: int | None = None,
+        on_error: OnError = "raise",
+    ) -> Iterator[Vectors]:
+        """Embeds a stream: any iterable in, vectors out in order, within bounded memory.
 
-    def _query(self, source: object) -> _core.Sequence:
-        return self._text_sequence(self._profile.query[self._task], source)
+        The next pictures are read and cut in threads while the present ones run. Breaking out
+        of the loop, or closing the iterator, ends the threads.
 
-    def _document(self, source: object) -> _core.Sequence:
-        if is_image(source, str_is_path=False):
-            self._require_vision()
-            return self._picture(source)  # type: ignore[arg-type]
-        return self._text_sequence(self._profile.document[self._task], source)
+        Args:
+            items: Any iterable, read as it is needed: at most 264 items beyond the last vector
+                that was yielded, fewer where they are pictures (about 2,048 tokens and 8 more).
+            kind: What the items are: what `encode_document`, `encode_images` or `encode_query`
+                takes as one item. With "image" a str is a path.
+            key: Where in an item that is, if not the item itself: a key of a dataset's rows, or
+                a function.
+            task: See `encode_images`; so are all options below.
+            multi_vector: Gives one vector per token.
+            truncate_dim: Components to keep.
+            normalize: Brings each vector to unit length.
+            precision: "float32", "int8", "uint8", "binary" or "ubinary".
+            ranges: For "int8" and "uint8".
+            batch_size: Most items per forward pass.
+            on_error: "raise" ends the iteration at the first bad item; "nan" yields a row of
+                NaN (or no tokens) for it.
 
-    def _text_sequence(self, prompt: profiles.Prompt, source: object) -> _core.Sequence:
-        return self._engine.tokenize(
-            self._profile.text_parts(prompt, arguments.text(source)),
-            add_special=self._profile.add_special,
+        Yields:
+            Per item what the other methods give for one item.
+
+        Raises:
+            JmmError: As of the other methods, once the iteration comes to it; ``index`` counts
+                the items from 0. What ``items`` itself raises passes through.
+
+        Example:
+            >>> import numpy as np
+            >>> rows = ({"page": np.full((56, 56), grey, np.uint8)} for grey in (0, 128, 255))
+            >>> with Embedder() as embedder:
+            ...     [vector.shape for vector in embedder.encode_iter(rows, key="page")]
+            [(64,), (64,), (64,)]
+        """
+        kinds = {
+            "document": self._kinds.document,
+            "image": self._kinds.picture,
+            "query": self._kinds.query,
+        }
+        if not isinstance(kind, str) or kind not in kinds:
+            raise InputError(f"kind is {kind!r}; allowed are {', '.join(map(repr, kinds))}")
+        if kind == "image":
+            self._kinds.require_vision()
+        options = Options(
+            task, multi_vector, truncate_dim, normalize, precision, ranges, batch_size, on_error
         )
+        return self._iterate(arguments.picked(items, key), kinds[kind], options)
+
+    def encode_vision(
+        self,
+        images: ImageSource | Iterable[ImageSource],
+        *,
+        on_error: OnError = "raise",
+        show_progress: bool | None = None,
+    ) -> Any:
+        """Runs pictures through the vision tower alone.
+
+        Args:
+            images: See `encode_images`.
+            on_error: "raise", or "nan" for None in a bad picture's place.
+            show_progress: True draws a progress bar on stderr.
+
+        Returns:
+            `VisionTokens` for one picture, a list of them for many, in order. They stand
+            wherever a picture may, here and in a process without the tower.
+
+        Example:
+            >>> import numpy as np
+            >>> page = np.zeros((56, 84), np.uint8)
+            >>> with Embedder() as embedder:
+            ...     tokens = embedder.encode_vision(page)
+            ...     bool((embedder.encode_images(tokens) == embedder.encode_images(page)).all())
+            True
+        """
+        self._kinds.require_vision()
+        return vision.encode(self._engine, self._reader, images, on_error, show_progress)
 
     # --- many items to rows ---
 
-    def _encode(self, sources: Sequence[Any], prepare: Prepare, options: Options) -> Float32:
+    def _encode(
+        self, sources: Sequence[Any], kind: Callable[[str], Kind], options: Options, *, one: bool
+    ) -> Vectors:
         self._engine.check()
-        n_components = vectors.check_dim(options.truncate_dim, self.dim, self._profile.dims)
-        pooled = np.full((len(sources), self.dim), np.nan, dtype=np.float32)
-        window: list[tuple[int, _core.Sequence]] = []
-        picture_tokens = 0
-        with progress_bar(len(sources), shown=bool(options.show_progress)) as advance:
-            for index, source in enumerate(sources):
-                try:
-                    sequence = prepare(source)
-                    self._check_length(
-                        sequence.n_tokens, is_picture=sequence.picture_span is not None
-                    )
-                except Exception as error:
-                    self._engine.check()
-                    _fail(error, index, options.on_error)
-                    advance(1)
-                    continue
-                window.append((index, sequence))
-                picture_tokens += sequence.n_tokens if sequence.picture_span else 0
-                if len(window) == WINDOW_ITEMS or picture_tokens >= WINDOW_PICTURE_TOKENS:
-                    self._run_window(window, pooled, options, advance)
-                    window, picture_tokens = [], 0
-            self._run_window(window, pooled, options, advance)
-        return vectors.finish(pooled, n_components, normalize=options.normalize)
+        task = self._check_task(options.task)
+        n_components = self._n_components(options)
+        rows = self._rows(len(sources), task, options)
+        pipeline = self._pipeline(task, options, WINDOW_ITEMS)
+        with (
+            progress_bar(len(sources), shown=bool(options.show_progress)) as advance,
+            closing(pipeline.windows(sources, kind(task), alone=len(sources) == 1)) as windows,
+        ):
+            for window in windows:
+                pipeline.run(window, rows, advance)
+        result = _finish(rows, n_components, options)
+        return result[0] if one else result
 
-    def _check_length(self, n_tokens: int, *, is_picture: bool) -> None:
-        if n_tokens > self._n_ctx:
-            advice = "lower max_pixels" if is_picture else "shorten or split the text"
-            raise ContextOverflowError(
-                f"the item has {n_tokens} tokens and n_ctx is {self._n_ctx}; "
-                f"{advice}, or raise n_ctx (the model allows {self._engine.n_ctx_train})"
-            )
+    def _iterate(
+        self, items: Iterable[Any], kind: Callable[[str], Kind], options: Options
+    ) -> Iterator[Vectors]:
+        self._engine.check()
+        task = self._check_task(options.task)
+        n_components = self._n_components(options)
+        pipeline = self._pipeline(task, options, ITER_ITEMS)
+        with closing(pipeline.windows(items, kind(task))) as windows:
+            for window in windows:
+                rows = self._rows(len(window), task, options)
+                first = window[0][0]
+                pipeline.run(window, rows, lambda _: None, first)
+                yield from _finish(rows, n_components, options)
 
-    def _run_window(
-        self,
-        window: list[tuple[int, _core.Sequence]],
-        pooled: Float32,
-        options: Options,
-        advance: Callable[[int], object],
-    ) -> None:
-        batches = batching.plan(
-            [sequence.n_tokens for _, sequence in window],
-            max_tokens=BATCH_TOKENS,
-            max_sequences=min(options.batch_size or _core.MAX_SEQUENCES, _core.MAX_SEQUENCES),
+    def _pipeline(self, task: str, options: Options, window_items: int) -> Pipeline:
+        most = _core.MAX_SEQUENCES
+        tasks = list(self._files.adapters)
+        return Pipeline(
+            self._engine,
+            self._n_ctx,
+            min(options.batch_size or most, most),
+            options.on_error,
+            tasks.index(task) if tasks else -1,
+            self._projector(task) if options.multi_vector else None,
+            options.normalize,
+            window_items,
         )
-        for batch in batches:
-            self._run_batch([window[i] for i in batch], pooled, options)
-            advance(len(batch))
 
-    def _run_batch(
-        self, batch: list[tuple[int, _core.Sequence]], pooled: Float32, options: Options
-    ) -> None:
-        """Runs a batch; what fails in company runs again alone, so that each error has an item."""
-        sequences = [sequence for _, sequence in batch]
-        try:
-            rows = np.empty((len(batch), self.dim), dtype=np.float32)
-            finite = self._engine.forward(sequences, [self._span(s) for s in sequences], rows)
-        except (DecodeError, MemoryError) as error:
-            if not self._engine.is_open:
-                raise
-            if len(batch) == 1:
-                _fail(error, batch[0][0], options.on_error)
-            else:
-                self._run_alone(batch, pooled, options)
-            return
-        if len(batch) == 1 and not finite[0]:
-            _fail(NonFiniteError(_NOT_FINITE), batch[0][0], options.on_error)
-            return
-        for (index, _), row, is_finite in zip(batch, rows, finite, strict=True):
-            if is_finite:
-                pooled[index] = row
-        failed = [item for item, is_finite in zip(batch, finite, strict=True) if not is_finite]
-        self._run_alone(failed, pooled, options)
+    def _rows(self, n: int, task: str, options: Options) -> PooledRows | TokenRows:
+        if options.multi_vector:
+            return TokenRows(n, self._projector(task).dim)
+        return PooledRows(n, self.dim)
 
-    def _run_alone(
-        self, batch: list[tuple[int, _core.Sequence]], pooled: Float32, options: Options
-    ) -> None:
-        for item in batch:
-            self._run_batch([item], pooled, options)
+    def _projector(self, task: str) -> Projector:
+        projectors = self._files.projectors
+        return needed(projectors.get(task) or projectors.get(None), self._files.text.path)
 
-    def _span(self, sequence: _core.Sequence) -> tuple[int, int]:
-        if sequence.picture_span is None:
-            return 0, sequence.n_tokens
-        return self._profile.picture_rows(sequence.picture_span, sequence.n_tokens)
+    def _n_components(self, options: Options) -> int:
+        if not options.multi_vector:
+            return vectors.check_dim(options.truncate_dim, self.dim, self._profile.dims)
+        if options.truncate_dim is not None:
+            raise InputError(
+                f"truncate_dim is {options.truncate_dim} with multi_vector=True; token vectors are "
+                "not truncated"
+            )
+        return 0
 
     # --- settings ---
-
-    def _require_vision(self) -> None:
-        if self._mmproj is None:
-            raise InputError(
-                "the model reads no pictures: it was loaded without a vision tower; "
-                "pass mmproj= to embed pictures"
-            )
 
     def _check_specials(self) -> None:
         for token in self._profile.specials:
             if self._engine.tokenize([(token, True)]).n_tokens != 1:
-                raise self._text.fail(
+                raise self._files.text.fail(
                     f"the vocabulary has no token {token}, which profile {self._profile.name} needs"
                 )
 
     def _check_task(self, task: str | None) -> str:
-        tasks = self._profile.tasks
-        if task is not None and task not in tasks:
-            raise InputError(
-                f"task is {task!r}; profile {self._profile.name} has {', '.join(tasks)}"
+        if task is None:
+            return getattr(self, "_task", self._tasks[0])
+        if task not in self._tasks:
+            owner = (
+                "the adapters are for"
+                if self._files.adapters
+                else f"profile {self._profile.name} has"
             )
-        return task or tasks[0]
+            raise InputError(f"task is {task!r}; {owner} {', '.join(self._tasks)}")
+        return task
 
 
 def _restore(arguments_: dict[str, Any]) -> Embedder:
     return Embedder(**arguments_)
 
 
-def _read_header(path: str | os.PathLike[str]) -> checkpoint.Header:
-    try:
-        name = os.fsdecode(path)
-    except TypeError:
-        raise InputError(f"a model is the path of a file, and this is {path!r}") from None
-    checkpoint.check_readable(name)
-    return checkpoint.Header.of(name, *_core.read_gguf(name))
-
-
-def _fail(error: Exception, index: int, on_error: OnError) -> None:
-    if isinstance(error, MemoryError) and not isinstance(error, JmmError):
-        error = OutOfMemoryError("no memory for the item")
-    elif not isinstance(error, JmmError):
-        # the item is an object of the caller's, whose methods may raise anything
-        error = InputError(f"the item cannot be read: {type(error).__name__}: {error}")
-    error.index = index
-    if on_error == "raise":
-        raise error
-    _logger.warning("%s", error)
+def _finish(rows: PooledRows | TokenRows, n_components: int, options: Options) -> Vectors:
+    if isinstance(rows, TokenRows):
+        return rows.result()
+    finished = vectors.finish(rows.values, n_components, normalize=options.normalize)
+    return vectors.quantize(finished, options.precision, options.ranges)

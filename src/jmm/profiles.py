@@ -1,9 +1,10 @@
 """What each model family expects around its input, as data.
 
-A prompt is a tuple of pieces: `Special` (one special token), plain text, and the slots `TEXT`
-and `PICTURE`. Neighbouring plain pieces are joined before they are tokenised, as the
-reference tokenises the whole string; only a `Special` of the profile ever becomes a special
-token, never what a user typed.
+A prompt is a tuple of pieces: `Special` (one special token), plain text, and the slots `TEXT`,
+`PICTURE` (one or several in a row) and `CONTENT` (texts and pictures in any order).
+Neighbouring plain pieces are joined before they are tokenised, as the reference tokenises the
+whole string; only a `Special` of the profile ever becomes a special token, never what a user
+typed.
 
 Sources: jina-embeddings-v4's modelling code and model page (prompts, pooling, dims, pixels);
 Qwen2-VL's preprocessor_config (pixel limits).
@@ -12,7 +13,7 @@ Qwen2-VL's preprocessor_config (pixel limits).
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 Metadata: TypeAlias = Mapping[str, Any]
 Patches: TypeAlias = "tuple[npt.NDArray[np.float32], int, int]"
-Part: TypeAlias = "tuple[str, bool] | Patches"
+Encoded: TypeAlias = "tuple[npt.NDArray[np.float32], int, int, bool]"
+Picture: TypeAlias = "Patches | Encoded"
+Part: TypeAlias = "tuple[str, bool] | Picture"
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,12 @@ class Special:
 class Slot:
     """Where an item's content goes."""
 
-    kind: Literal["text", "picture"]
+    kind: Literal["text", "picture", "content"]
 
 
 TEXT = Slot("text")
 PICTURE = Slot("picture")
+CONTENT = Slot("content")
 Prompt: TypeAlias = "tuple[Special | Slot | str, ...]"
 
 
@@ -54,8 +58,9 @@ class Profile:
         name: What `Embedder(profile=...)` takes.
         query: Prompt of a query, per task.
         document: Prompt of a text document, per task.
-        image: Prompt of a picture, None for a model that reads text alone. The markers
-            around the picture itself are libmtmd's.
+        image: Prompt of a picture, or of several that are one document; None for a model
+            that reads text alone. The markers around each picture are libmtmd's.
+        mixed: Prompt of a document that mixes texts and pictures. All its rows are pooled.
         image_span: Which rows of a picture's sequence are pooled: all of them, or the
             picture and the one marker on each side of it.
         markers: Special tokens that libmtmd puts around a picture.
@@ -71,6 +76,7 @@ class Profile:
     query: Mapping[str, Prompt]
     document: Mapping[str, Prompt]
     image: Prompt | None
+    mixed: Prompt | None = None
     image_span: Literal["all", "picture"] = "all"
     markers: tuple[str, ...] = ()
     dims: tuple[int, ...] = ()
@@ -83,8 +89,9 @@ class Profile:
     @property
     def specials(self) -> tuple[str, ...]:
         """Special tokens around a picture, each of which the vocabulary must have."""
-        pieces = self.image or ()
-        return (*self.markers, *(piece.token for piece in pieces if isinstance(piece, Special)))
+        pieces = (*(self.image or ()), *(self.mixed or ()))
+        inside = (piece.token for piece in pieces if isinstance(piece, Special))
+        return tuple(dict.fromkeys((*self.markers, *inside)))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -93,33 +100,53 @@ class Profile:
 
     def text_parts(self, prompt: Prompt, text: str) -> list[Part]:
         """Fills a text prompt."""
-        return list(self._fill(prompt, text, None))
+        return list(self._fill(prompt, [text]))
 
-    def image_parts(self, patches: npt.NDArray[np.float32], grid_h: int, grid_w: int) -> list[Part]:
+    def image_parts(self, *pictures: Picture) -> list[Part]:
         """Fills the picture prompt.
+
+        Args:
+            pictures: ``(patches, grid_h, grid_w)`` each, or what `Engine.tokenize` takes in
+                their place.
 
         Raises:
             InputError: The family reads no pictures.
         """
         if self.image is None:
             raise InputError(f"profile {self.name} reads no pictures")
-        return list(self._fill(self.image, "", (patches, grid_h, grid_w)))
+        return list(self._fill(self.image, pictures))
 
-    def _fill(self, prompt: Prompt, text: str, picture: Patches | None) -> Iterable[Part]:
+    def mixed_parts(self, pieces: Sequence[str | Picture]) -> list[Part]:
+        """Fills the prompt of texts and pictures in one document.
+
+        Raises:
+            InputError: The family reads no such documents.
+        """
+        if self.mixed is None:
+            raise InputError(f"profile {self.name} reads no documents of texts and pictures")
+        return list(self._fill(self.mixed, pieces))
+
+    def _fill(self, prompt: Prompt, pieces: Sequence[str | Picture]) -> Iterator[Part]:
         plain = ""
-        for piece in prompt:
-            if isinstance(piece, str) or piece == TEXT:
-                plain += piece if isinstance(piece, str) else text
+        for piece in self._flatten(prompt, pieces):
+            if isinstance(piece, str):
+                plain += piece
                 continue
             if plain:
                 yield self._normalize(plain), False
                 plain = ""
-            if isinstance(piece, Special):
-                yield piece.token, True
-            elif picture is not None:
-                yield picture
+            yield (piece.token, True) if isinstance(piece, Special) else piece
         if plain:
             yield self._normalize(plain), False
+
+    def _flatten(
+        self, prompt: Prompt, pieces: Sequence[str | Picture]
+    ) -> Iterator[Special | str | Picture]:
+        for piece in prompt:
+            if isinstance(piece, Slot):
+                yield from pieces
+            else:
+                yield piece
 
     def _normalize(self, text: str) -> str:
         return unicodedata.normalize(self.normalization, text) if self.normalization else text
@@ -153,6 +180,7 @@ JINA_V4 = Profile(
         Special("<|im_end|>"),
         "\n",
     ),
+    mixed=(Special("<|im_start|>"), "user\n", CONTENT, Special("<|im_end|>"), "\n"),
     image_span="picture",
     markers=_QWEN_MARKERS,
     dims=(128, 256, 512, 1024, 2048),
@@ -167,6 +195,7 @@ QWEN_VL = Profile(
     query={"retrieval": (TEXT,)},
     document={"retrieval": (TEXT,)},
     image=(PICTURE,),
+    mixed=(CONTENT,),
     markers=_QWEN_MARKERS,
     n_ctx=32_768,
     normalization="NFC",
@@ -221,6 +250,22 @@ def choose(metadata: Metadata, name: str | None = None) -> Choice:
     if architecture == "qwen2vl":
         return Choice(QWEN_VL, "general.architecture is 'qwen2vl'")
     return Choice(PLAIN_TEXT, f"no other profile is known for architecture {architecture!r}")
+
+
+def choose_vision(metadata: Metadata, name: str | None = None) -> Choice:
+    """Picks the profile that limits the pictures of a vision tower without a language model.
+
+    Args:
+        metadata: Of the mmproj GGUF: ``{key: value}``.
+        name: A profile's name, which decides alone.
+
+    Raises:
+        InputError: There is no profile of that name.
+    """
+    choice = choose(metadata, name)
+    if name is None and choice.profile is PLAIN_TEXT:
+        return Choice(QWEN_VL, "no other profile is known for the vision tower")
+    return choice
 
 
 def _named(name: str, what: str) -> Profile:

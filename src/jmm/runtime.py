@@ -7,7 +7,7 @@ import math
 import os
 from pathlib import Path
 
-from jmm import _core
+from jmm import _core, arguments
 from jmm.errors import InputError
 
 MAX_THREADS = 512
@@ -63,6 +63,15 @@ def set_log_level(level: int | str) -> None:
         raise InputError(f"level is {level!r}; a level of the logging module is needed")
     logging.getLogger("jmm").setLevel(value)
     _core.set_native_log_level(max(logging.NOTSET, min(value, logging.CRITICAL)))
+
+
+def threads(n_threads: int | None) -> int:
+    """How many threads compute: what was asked for, or what this process may use.
+
+    Raises:
+        InputError: The number is not allowed.
+    """
+    return arguments.count("n_threads", n_threads, MAX_THREADS) or default_threads()
 
 
 def default_threads() -> int:

@@ -126,7 +126,9 @@ sweep(child)
 @pytest.mark.parametrize("call", BIG)
 def test_calls_within_any_limit(call: str) -> None:
     """A call larger than any before. Guards patch 0017."""
-    lines = call_within_any_limit(call, 'embedder.encode_document(["a", tiny.picture(4, 4)])')
+    lines = call_within_any_limit(
+        call, 'embedder.encode_query("a"); embedder.encode_patches(PATCHES[:16], [1, 4, 4])'
+    )
     assert lines == ["OutOfMemoryError, then the same", "nothing, then the same"]
 
 

@@ -24,7 +24,7 @@ def random_patches(n: int, seed: int = 0) -> np.ndarray:
 
 
 def vit(engine: _core.Engine, patches: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    return engine.encode_picture(engine.tokenize([(patches, *grid)]))
+    return engine.encode_vision([(patches, *grid)])[0]
 
 
 def test_flat_weight_equals_the_two_kernels(tiny_name: str, tiny_files: Files) -> None:

@@ -40,7 +40,7 @@ def uses():
     yield embedder._engine.check
     yield lambda: embedder._engine.tokenize([("a", False)])
     yield lambda: embedder._engine.forward([sequence], [(0, 1)], np.empty((1, 64), np.float32))
-    yield lambda: embedder._engine.encode_picture(sequence)
+    yield lambda: embedder._engine.encode_vision(sequence.pictures)
 
 """
 

@@ -52,12 +52,12 @@ def watched(call):
 # Each call lasts longer than the 50 ms after which a handler has its turn.
 CALLS = """
 embedder = Embedder(n_threads=1)
-sequence = embedder._patch((PATCHES, np.array(GRID)))
+sequence = embedder._engine.tokenize([(PATCHES, *GRID[1:])])
 calls = {
     "text": lambda: embedder.encode_query(TEXT),
     "batches": lambda: embedder.encode_query([TEXT] * 4),
     "picture": lambda: embedder.encode_patches(PATCHES, GRID),
-    "vision": lambda: embedder._engine.encode_picture(sequence),
+    "vision": lambda: embedder._engine.encode_vision(sequence.pictures),
 }
 """
 # Nodes of the language model alone, and of the vision tower alone.
@@ -150,7 +150,7 @@ uses = [
     lambda: embedder.encode_query(["a"], on_error="nan"),
     lambda: embedder.encode_images(tiny.picture(4, 4)),
     lambda: embedder._engine.tokenize([("a", False)]),
-    lambda: embedder._engine.encode_picture(sequence),
+    lambda: embedder._engine.encode_vision(sequence.pictures),
 ]
 act = lambda: print(*(raised(use) for use in uses))
 for name, call in calls.items():
@@ -326,7 +326,7 @@ print(np.array_equal(embedder.encode_query("a"), wanted))
     [
         "embedder.encode_query('a')",
         "embedder._engine.tokenize([('a', False), (tiny.patches(picture), 4, 4)])",
-        "embedder._engine.encode_picture(sequence)",
+        "embedder._engine.encode_vision(sequence.pictures)",
         "(embedder.encode_query('a'), embedder.close())",
     ],
 )
@@ -348,7 +348,7 @@ def attempt(n):
     global left
     left = sys.maxsize
     embedder = Embedder(n_threads=1)
-    sequence = embedder._picture(picture)
+    sequence = embedder._kinds.place_pictures(embedder._reader(picture)).sequence
     left = n
     outcome = raised(lambda: {call})
     reached, left = left <= 0, sys.maxsize

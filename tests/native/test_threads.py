@@ -86,7 +86,7 @@ def test_use_after_close() -> None:
 embedder = Embedder(n_threads=2)
 engine = embedder._engine
 sequence = engine.tokenize([("a", False)])
-picture = embedder._patch((PATCHES, np.array(GRID)))
+picture = embedder._engine.tokenize([(PATCHES, *GRID[1:])])
 pooled = np.empty((1, embedder.dim), np.float32)
 for _ in range(2):
     embedder.close()
@@ -94,7 +94,7 @@ for use in (
     engine.check,
     lambda: engine.tokenize([("a", False)]),
     lambda: engine.forward([sequence], [(0, 1)], pooled),
-    lambda: engine.encode_picture(picture),
+    lambda: engine.encode_vision(picture.pictures),
     lambda: embedder.encode_query("a"),
     lambda: embedder.encode_patches(PATCHES, GRID),
 ):
@@ -115,7 +115,7 @@ before = n_tasks()
 wanted = Embedder(n_threads=1).encode_query("a")
 for order in itertools.permutations(range(3)):
     embedder = Embedder(n_threads=2)
-    sequence = embedder._patch((PATCHES[:16], np.array([1, 4, 4])))
+    sequence = embedder._engine.tokenize([(PATCHES[:16], 4, 4)])
     things = [embedder, embedder._engine, sequence]
     del embedder, sequence
     for i in order:

@@ -65,7 +65,7 @@ def test_the_profiles_own_special_tokens_are_ids(
 ) -> None:
     engine = _core.Engine(*tiny_files(MODEL.name), n_threads=1)
     patches = tiny.patches(tiny.picture(2, 4))
-    ids = engine.tokenize(profiles.JINA_V4.image_parts(patches, 2, 4)).token_ids()
+    ids = engine.tokenize(profiles.JINA_V4.image_parts((patches, 2, 4))).token_ids()
     names = ("<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|im_end|>")
     assert [i for i in ids if i in {MODEL.vocab.id(name) for name in SPECIAL}] == [
         MODEL.vocab.id(name) for name in names

@@ -60,9 +60,9 @@ def check_picture(pair: Pair, grid: Grid, seed: int) -> None:
     patches = tiny.patches(tiny.picture(*grid, seed=seed))
     sequence = pair.engine.tokenize([(patches, *grid)])
     vit = pair.reference.vit(patches, [grid])
-    assert relative_error(pair.engine.encode_picture(sequence), vit) <= VIT
+    assert relative_error(np.concatenate(pair.engine.encode_vision(sequence.pictures)), vit) <= VIT
     right = pair.reference.hidden(pair.reference.image_ids(grid), patches, [grid])
-    _, hidden = pair.hidden(profiles.JINA_V4.image_parts(patches, *grid))
+    _, hidden = pair.hidden(profiles.JINA_V4.image_parts((patches, *grid)))
     assert worst_row_error(hidden, right) <= PICTURE_ROW
 
 

@@ -49,7 +49,7 @@ def test_smart_resize(height: int, width: int, low_high: list[int], factor: int)
     assert smart_resize(width, height, **options) == (new_width, new_height)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(height=st.integers(1, 400), width=st.integers(1, 400), seed=st.integers(0, 2**32 - 1))
 def test_patches(height: int, width: int, seed: int) -> None:
     if max(height, width) > 200 * min(height, width):
@@ -64,7 +64,6 @@ def test_patches(height: int, width: int, seed: int) -> None:
     np.testing.assert_array_equal(patches.view(np.uint32), again.view(np.uint32))
 
 
-@settings(deadline=None)
 @given(rows=st.integers(1, 6), columns=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
 def test_patchify_loses_nothing(rows: int, columns: int, seed: int) -> None:
     shape = (rows * 28, columns * 28, 3)
@@ -78,7 +77,7 @@ def test_patchify_loses_nothing(rows: int, columns: int, seed: int) -> None:
     np.testing.assert_array_equal(np.rint(back * 255).astype(np.uint8), pixels)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(name=st.sampled_from(FORMATS), data=st.data())
 def test_damaged_files_raise_our_errors_only(name: str, data: st.DataObject) -> None:
     content = bytearray(FILES[name])

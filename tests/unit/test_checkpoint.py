@@ -78,6 +78,7 @@ def header(
         {key: value for key, (_, value) in metadata.items()},
         {name: shape + (1,) * (4 - len(shape)) for name, shape in tensors.items()},
         {name: "f16" if name in MATRICES else "f32" for name in tensors},
+        dict.fromkeys(tensors, 0),
     )
 
 
@@ -278,7 +279,7 @@ def test_pair() -> None:
         ("embedding_length", 0, "embedding_length is 0"),
         ("block_count", 0, "block_count is 0"),
         ("block_count", 2, r"tensor v\.blk\.1\.\S+ is missing"),
-        ("block_count", 2**31 - 1, r"tensor v\.blk\.1\.\S+ is missing"),
+        ("block_count", 2**31 - 1, "block_count is 2147483647; at most 48 are supported"),
         ("projection_dim", 0, "projection_dim is 0"),
     ],
 )

@@ -38,7 +38,7 @@ def test_prefixes_of_each_task(task: str, of_query: str, of_document: str) -> No
 
 
 def test_picture_prompt_in_order() -> None:
-    start, user, picture, ask, end, newline = JINA_V4.image_parts(PATCHES, 4, 6)
+    start, user, picture, ask, end, newline = JINA_V4.image_parts((PATCHES, 4, 6))
     assert start == ("<|im_start|>", True)
     assert user == ("user\n", False)
     assert picture[0] is PATCHES
@@ -49,7 +49,7 @@ def test_picture_prompt_in_order() -> None:
 
 
 def test_plain_picture_prompt_is_the_picture() -> None:
-    (picture,) = QWEN_VL.image_parts(PATCHES, 4, 6)
+    (picture,) = QWEN_VL.image_parts((PATCHES, 4, 6))
     assert picture[0] is PATCHES
     assert picture[1:] == (4, 6)
 
@@ -79,7 +79,7 @@ def test_nfc_leaves_compatibility_forms() -> None:
 
 def test_text_profile_reads_no_pictures() -> None:
     with pytest.raises(InputError, match="profile text reads no pictures"):
-        PLAIN_TEXT.image_parts(PATCHES, 4, 6)
+        PLAIN_TEXT.image_parts((PATCHES, 4, 6))
 
 
 def test_rows_that_are_pooled() -> None:

@@ -1,0 +1,197 @@
+# What every engine owns whatever it runs: the thread pool, the vision tower, and the rules of use.
+
+# How long the end of the interpreter waits for a call to stop.
+cdef double RETIRE_SECONDS = 60
+
+_engines = weakref.WeakSet()
+
+
+cdef class Handles:
+    """Native handles that one thread at a time may use, in the process that made them."""
+
+    cdef ggml.ggml_threadpool *pool  # owned, freed after what computes with it
+    cdef mtmd.mtmd_context *vision  # owned, NULL without an mmproj
+    cdef Watch watch
+    cdef object __weakref__
+    cdef object lock
+    cdef object owner  # thread that holds the lock
+    cdef bool loaded
+    cdef bool closing  # close() came from inside a call; the call frees
+    cdef int pid  # the process that may use the handles
+    cdef readonly int n_threads
+    cdef readonly int patch_n_elem
+    cdef readonly int patch_n_merge
+    cdef readonly int n_embd_vision
+
+    def __cinit__(self, *args, **kwargs):
+        self.lock = threading.Lock()
+        self.pid = getpid()
+        _engines.add(self)
+
+    def __dealloc__(self):
+        if self.pid == getpid():
+            Handles._free(self)
+
+    cdef void _free(self) noexcept:
+        self.loaded = False
+        if self.vision != NULL:
+            mtmd.mtmd_free(self.vision)
+            self.vision = NULL
+        if self.pool != NULL:
+            ggml.ggml_threadpool_free(self.pool)
+            self.pool = NULL
+
+    cdef void _abandon(self) noexcept:
+        """Drops every handle without freeing: after a failed assertion nothing can be relied on."""
+        self.loaded = False
+        self.vision = NULL
+        self.pool = NULL
+
+    cdef _start(self, int n_threads):
+        """Makes the thread pool."""
+        cdef ggml.ggml_threadpool_params pool = ggml.ggml_threadpool_params_default(n_threads)
+        pool.poll = 0  # idle workers sleep
+        self.n_threads = n_threads
+        self.pool = ggml.ggml_threadpool_new(&pool)
+        if self.pool == NULL:
+            raise OutOfMemoryError(f"{n_threads} threads cannot be started; lower n_threads")
+
+    cdef _load_vision(self, path, const llama.llama_model *model, bool use_gpu, bool with_weights):
+        cdef bytes name = os.fsencode(path)
+        cdef const char *c_name = name
+        cdef mtmd.mtmd_context_params params = mtmd.mtmd_context_params_default()
+        params.use_gpu = use_gpu
+        params.print_timings = False
+        params.warmup = False
+        params.no_alloc = not with_weights
+        params.n_threads = self.n_threads
+        params.threadpool = self.pool
+        params.abort_callback = _should_stop
+        params.abort_callback_data = &self.watch
+        params.progress_callback = _keep_loading
+        params.progress_callback_user_data = &self.watch
+        with nogil:
+            self.vision = mtmd.mtmd_init_from_file(c_name, model, params)
+        self._raise_interrupt()
+        if self.vision == NULL:
+            raise _failure(ModelLoadError, f"{path}: the vision tower cannot be loaded")
+        self.patch_n_elem = mtmd.mtmd_get_patch_n_elem(self.vision)
+        self.patch_n_merge = mtmd.mtmd_get_patch_n_merge(self.vision)
+        self.n_embd_vision = mtmd.mtmd_get_n_embd(self.vision)
+        if self.patch_n_elem == 0:
+            raise ModelLoadError(f"{path}: not a Qwen2-VL or Qwen2.5-VL vision tower")
+
+    cdef _load_error(self, error, path):
+        """What to raise for an error of loading; frees what was loaded."""
+        failed = _assertion_error(ModelLoadError, f"{path}: the model cannot be loaded")
+        self._free()
+        if failed is not None:
+            return failed
+        if type(error) is MemoryError:
+            return OutOfMemoryError(f"{path}: no memory to load the model")
+        if type(error) is RuntimeError:
+            return _failure(ModelLoadError, f"{path}: {error}")
+        return error
+
+    cdef _translate(self, error, what):
+        """What to raise for an error of native code."""
+        failed = _assertion_error(
+            DecodeError, f"{what} failed and the model had to be given up; load it again")
+        if failed is not None:
+            self._abandon()
+            return failed
+        interrupt = _take_error(&self.watch)
+        if interrupt is not None:
+            return interrupt
+        if type(error) is MemoryError:
+            return OutOfMemoryError(f"no memory for {what}")
+        if type(error) is RuntimeError:
+            return _failure(DecodeError, f"{what} failed: {error}")
+        return error
+
+    cdef _raise_interrupt(self):
+        error = _take_error(&self.watch)
+        if error is not None:
+            raise error
+
+    # --- one caller at a time ---
+
+    cdef _enter(self):
+        """Takes the engine for this thread until `_leave`."""
+        self._check_caller()
+        self.lock.acquire()
+        self.owner = threading.get_ident()
+        jmm_guard(1)
+        jmm_take_assertion()
+        _forget_errors()
+
+    cdef _enter_open(self):
+        """As `_enter`, for an engine that must be loaded."""
+        self._enter()
+        if not self.loaded:
+            self._leave()
+            raise InputError("the model is closed")
+
+    cdef _leave(self):
+        jmm_guard(-1)
+        if self.closing:
+            self._free()
+        self.owner = None
+        self.lock.release()
+        _park_daemon()
+        _raise_from_log()
+
+    cdef _check_caller(self):
+        if self.pid != getpid():
+            raise ForkedProcessError(
+                f"the model was loaded in process {self.pid} and this is process {getpid()}, "
+                "forked from it; load the model after forking, or start processes by spawn"
+            )
+        if self.owner == threading.get_ident():
+            raise DecodeError(
+                "the model is busy in this very thread: a signal handler or a log handler has "
+                "called it in the midst of another call"
+            )
+        if _exiting:
+            _park_daemon()
+            raise DecodeError("the interpreter is shutting down")
+
+    def check(self):
+        """Raises unless the engine can be used now.
+
+        Raises:
+            InputError: It is closed.
+            ForkedProcessError: It belongs to the parent process.
+            DecodeError: This thread is in the midst of another call.
+        """
+        self._check_caller()
+        if not self.loaded:
+            raise InputError("the model is closed")
+
+    @property
+    def is_open(self):
+        """Whether the model is still there."""
+        return self.loaded
+
+    def close(self):
+        """Frees the model. Further calls raise InputError."""
+        if self.pid != getpid() or _exiting:
+            return
+        self.closing = True
+        if self.owner != threading.get_ident():
+            self.lock.acquire()
+            self.owner = threading.get_ident()
+            self._leave()
+
+    def retire(self):
+        """Waits for the call that runs, and lets none follow; for the end of the interpreter."""
+        if self.pid == getpid() and self.owner != threading.get_ident():
+            self.lock.acquire(timeout=RETIRE_SECONDS)
+
+
+def _park_daemon():
+    """At the end of the interpreter, stops a daemon thread here, where it can be ended safely."""
+    if _exiting and threading.current_thread() is not threading.main_thread():
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()

@@ -1,0 +1,156 @@
+# Pictures through the vision tower, several in one forward.
+
+# More patches do not share a forward; a larger picture has one of its own.
+cdef size_t N_PATCHES_SHARED = 4096
+
+# Each size adds nodes to every layer of the graph, which has a fixed number of them.
+cdef size_t N_SIZES_SHARED = 4
+
+
+cdef struct Picture:
+    uint32_t grid_h
+    uint32_t grid_w
+    const float *patches  # borrowed, NULL once encoded elsewhere
+    float *rows  # borrowed: where the tower's output goes, or what it was
+
+
+cdef size_t _n_patches(const Picture &picture) noexcept nogil:
+    return <size_t>picture.grid_h * picture.grid_w
+
+
+cdef bool _is_larger(const Picture &one, const Picture &other) noexcept nogil:
+    return _n_patches(one) > _n_patches(other)
+
+
+cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) except -1 nogil:
+    """Fills `rows` of every picture."""
+    cdef vector[mtmd.mtmd_patches] group
+    cdef mtmd.mtmd_patches patches
+    cdef size_t i, first, n_patches, n_sizes, n_values
+    cdef size_t n_embd, n_merged
+    cdef const float *rows
+    if pictures.empty():
+        return 0
+    n_embd = mtmd.mtmd_get_n_embd(vision)
+    n_merged = mtmd.mtmd_get_patch_n_merge(vision) * mtmd.mtmd_get_patch_n_merge(vision)
+    stable_sort(pictures.begin(), pictures.end(), _is_larger)  # equal sizes are one batch
+    first = 0
+    while first < pictures.size():
+        group.clear()
+        n_patches = n_sizes = n_values = 0
+        i = first
+        while i < pictures.size():
+            if _n_patches(pictures[i]) != n_values:
+                n_values = _n_patches(pictures[i])
+                n_sizes += 1
+            n_patches += n_values
+            if group.size() > 0 and (n_patches > N_PATCHES_SHARED or n_sizes > N_SIZES_SHARED):
+                break
+            patches.nx, patches.ny = pictures[i].grid_w, pictures[i].grid_h
+            patches.data = pictures[i].patches
+            group.push_back(patches)
+            i += 1
+        if mtmd.mtmd_encode_patches(vision, group.data(), group.size()) != 0:
+            with gil:
+                raise _failure(DecodeError, "the vision tower failed")
+        rows = mtmd.mtmd_get_output_embd(vision)
+        while first < i:
+            n_values = _n_patches(pictures[first]) // n_merged * n_embd
+            memcpy(pictures[first].rows, rows, n_values * sizeof(float))
+            rows += n_values
+            first += 1
+    return 0
+
+
+cdef _check_grid(Handles handles, grid_h, grid_w):
+    merge = handles.patch_n_merge
+    if not (0 < grid_h <= MAX_GRID and 0 < grid_w <= MAX_GRID) or grid_h % merge or grid_w % merge:
+        raise InputError(
+            f"the grid is {grid_h} x {grid_w} patches; both must be multiples of {merge} "
+            f"from {merge} to {MAX_GRID}"
+        )
+
+
+cdef _check_patches(Handles handles, n_rows, n_columns, grid_h, grid_w):
+    if n_columns != handles.patch_n_elem:
+        raise InputError(f"patches have {n_columns} columns; the model takes {handles.patch_n_elem}")
+    _check_grid(handles, grid_h, grid_w)
+    if n_rows != grid_h * grid_w:
+        raise InputError(
+            f"there are {n_rows} patches for a grid of {grid_h} x {grid_w} = {grid_h * grid_w}"
+        )
+
+
+cdef _encode_vision(Handles handles, list pictures):
+    """`Tower.encode_vision`, between `_enter_open` and `_leave`."""
+    cdef vector[Picture] items
+    cdef Picture item
+    cdef const float[:, ::1] patches
+    cdef float[:, ::1] rows
+    cdef size_t n_merged = handles.patch_n_merge ** 2
+    cdef size_t n_patches = 0
+    keep, outputs = [], []
+    try:
+        for values, grid_h, grid_w in pictures:
+            patches = values
+            _check_patches(handles, patches.shape[0], patches.shape[1], grid_h, grid_w)
+            outputs.append(np.empty((len(values) // n_merged, handles.n_embd_vision), np.float32))
+            rows = outputs[-1]
+            keep.append(patches)
+            item.grid_h, item.grid_w = grid_h, grid_w
+            item.patches, item.rows = &patches[0, 0], &rows[0, 0]
+            items.push_back(item)
+            n_patches += patches.shape[0]
+        with nogil:
+            _encode_pictures(handles.vision, items)
+        handles._raise_interrupt()
+    except BaseException as error:
+        raise handles._translate(error, f"pictures of {n_patches} patches") from None
+    return outputs
+
+
+cdef class Tower(Handles):
+    """A vision tower alone, without a language model.
+
+    Args:
+        mmproj_path: GGUF of the tower.
+        n_threads: Threads of its pool.
+        use_gpu: Runs on a GPU where there is one.
+
+    Raises:
+        ModelLoadError: The file cannot be loaded.
+        OutOfMemoryError: It does not fit in memory.
+    """
+
+    def __init__(self, mmproj_path, *, int n_threads, bool use_gpu=True):
+        self._enter()
+        try:
+            self._start(n_threads)
+            self._load_vision(mmproj_path, NULL, use_gpu, True)
+            self.loaded = True
+        except BaseException as error:
+            raise self._load_error(error, mmproj_path) from None
+        finally:
+            self._leave()
+
+    def encode_vision(self, list pictures):
+        """Runs the tower, on several pictures at once.
+
+        Args:
+            pictures: ``(patches, grid_h, grid_w)`` each, where ``patches`` is float32
+                ``[grid_h * grid_w, patch_n_elem]``, C-contiguous.
+
+        Returns:
+            list: Per picture float32 ``[grid_h * grid_w / patch_n_merge**2, n_embd_vision]``:
+            what the language model reads in the picture's place.
+
+        Raises:
+            InputError: A picture has the wrong shape.
+            DecodeError, OutOfMemoryError: The native library failed. The engine stays usable,
+                unless an assertion of ggml failed: then `is_open` is false.
+        """
+        self._enter_open()
+        try:
+            return _encode_vision(self, pictures)
+        finally:
+            self._leave()

@@ -1,0 +1,164 @@
+"""Pictures that have been read: patches for the vision tower, or what it made of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from jmm.errors import ContextOverflowError, InputError
+from jmm.images import is_image, to_rgb
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from jmm.processor import Processor
+    from jmm.profiles import Picture
+
+_MAGIC = b"jmm vision tokens 1\n"
+_MERGED = 4  # patches per token
+
+
+@dataclass(frozen=True, eq=False)
+class VisionTokens:
+    """One picture as the vision tower left it, ready for a language model of its family.
+
+    Pickles, and goes through `to_bytes` and `from_bytes`. Stands wherever a picture may, and
+    gives the bits that the picture would have given.
+
+    Attributes:
+        values: float32 ``[grid_h * grid_w / 4, dim]``, C-contiguous: the rows that the language
+            model reads in the picture's place.
+        grid: Height and width in patches.
+        fingerprint: Of the mmproj file that made them; see `Embedder.info`.
+
+    Raises:
+        InputError: The values have another shape or dtype, or hold NaN or infinity.
+
+    Example:
+        >>> tokens = VisionTokens(np.ones((6, 64), np.float32), (4, 6), "0123")
+        >>> VisionTokens.from_bytes(tokens.to_bytes()).grid
+        (4, 6)
+    """
+
+    values: npt.NDArray[np.float32]
+    grid: tuple[int, int]
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        grid_h, grid_w = self.grid
+        if (
+            values.dtype != np.float32
+            or values.ndim != 2
+            or len(values) * _MERGED != grid_h * grid_w
+        ):
+            raise InputError(
+                f"vision tokens of {grid_h} x {grid_w} patches are float32 "
+                f"[{grid_h * grid_w // _MERGED}, dim]; {values.dtype} {list(values.shape)} given"
+            )
+        if not np.isfinite(values).all():
+            raise InputError("the vision tokens hold NaN or infinity")
+        object.__setattr__(self, "values", np.ascontiguousarray(values))
+        object.__setattr__(self, "grid", (int(grid_h), int(grid_w)))
+
+    def to_bytes(self) -> bytes:
+        """The tokens as bytes, little-endian, for `from_bytes`."""
+        head = {"grid": self.grid, "dim": self.values.shape[1], "fingerprint": self.fingerprint}
+        return _MAGIC + json.dumps(head).encode() + b"\n" + self.values.astype("<f4").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> VisionTokens:
+        """The tokens that `to_bytes` wrote.
+
+        Raises:
+            InputError: The bytes are something else, damaged or cut short.
+        """
+        try:
+            if not data.startswith(_MAGIC):
+                raise ValueError("they start otherwise")
+            head, values = data[len(_MAGIC) :].split(b"\n", 1)
+            fields = json.loads(head)
+            (grid_h, grid_w), dim = fields["grid"], fields["dim"]
+            array = np.frombuffer(values, "<f4").astype(np.float32).reshape(-1, dim)
+            return cls(array, (grid_h, grid_w), str(fields["fingerprint"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"these are not the bytes of vision tokens: {error}") from None
+
+
+def is_picture(source: object, *, str_is_path: bool = True) -> bool:
+    """Whether ``source`` is one picture by its type: see `is_image`; or `VisionTokens`."""
+    if isinstance(source, VisionTokens | _Taken):
+        return True
+    return is_image(source, str_is_path=str_is_path)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Turns what the user passed as a picture into what `Engine.tokenize` takes.
+
+    Attributes:
+        processor: Cuts pictures into patches.
+        max_image_pixels: Greatest area before resizing.
+        reference_modes: See `to_rgb`.
+        fingerprint: Of the mmproj file, which `VisionTokens` must carry.
+        n_ctx: Most tokens of one picture.
+    """
+
+    processor: Processor
+    max_image_pixels: int
+    reference_modes: bool
+    fingerprint: str
+    n_ctx: float = math.inf
+
+    def take(self, source: object) -> object:
+        """Reads at once what the caller may close or change before `__call__` comes to it.
+
+        Raises:
+            InputError, OutOfMemoryError: As of `to_rgb`.
+        """
+        if isinstance(source, Image.Image) or hasattr(source, "read"):
+            return _Taken(self._rgb(source))
+        return source
+
+    def __call__(self, source: Any) -> Picture:
+        """Reads one picture; safe to call from several threads.
+
+        Args:
+            source: What `take` has returned.
+
+        Raises:
+            InputError: It cannot be read, or was encoded by another tower.
+            ContextOverflowError: It has more tokens than ``n_ctx``.
+        """
+        if isinstance(source, VisionTokens):
+            if source.fingerprint != self.fingerprint:
+                raise InputError(
+                    f"the vision tokens carry the fingerprint {source.fingerprint!r}, and this "
+                    f"model's mmproj has {self.fingerprint!r}: another tower made them"
+                )
+            return source.values, *source.grid, True
+        picture = source.picture if isinstance(source, _Taken) else self._rgb(source)
+        n_tokens = self.processor.n_tokens(picture)
+        if n_tokens > self.n_ctx:
+            raise ContextOverflowError(
+                f"the picture has {n_tokens} tokens and n_ctx is {self.n_ctx}; lower max_pixels, "
+                "or raise n_ctx"
+            )
+        return self.processor(picture)
+
+    def _rgb(self, source: Any) -> Image.Image:
+        return to_rgb(
+            source,
+            reference_modes=self.reference_modes,
+            max_image_pixels=self.max_image_pixels,
+        )
+
+
+@dataclass(frozen=True)
+class _Taken:
+    picture: Image.Image
