@@ -24,6 +24,7 @@ def read_gguf(
 @final
 class Sequence:
     n_tokens: int
+    n_prefix: int
     picture_span: tuple[int, int] | None
     pictures: list[_Patches]
     def token_ids(self) -> list[int]: ...
@@ -51,6 +52,7 @@ class Engine(Handles):
     n_ctx_train: int
     n_vocab: int
     n_bytes: int
+    n_rows: int
     has_tower: bool
     def __init__(
         self,
@@ -65,7 +67,13 @@ class Engine(Handles):
         f16_kv: bool = False,
         with_tower: bool = True,
     ) -> None: ...
-    def tokenize(self, parts: _Sequence[_Part], *, add_special: bool = False) -> Sequence: ...
+    def tokenize(
+        self,
+        parts: _Sequence[_Part],
+        *,
+        add_special: bool = False,
+        prefix: _Sequence[int] = (),
+    ) -> Sequence: ...
     def forward(
         self,
         sequences: list[Any],

@@ -17,7 +17,7 @@ from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
 )
 from libc.math cimport sqrt
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 from libcpp cimport bool
 from libcpp.algorithm cimport stable_sort
 from libcpp.string cimport string

@@ -48,6 +48,7 @@ cdef class Engine(Handles):
     cdef readonly int n_ctx_train
     cdef readonly int n_vocab
     cdef readonly object n_bytes
+    cdef readonly uint64_t n_rows  # that the language model has computed so far
 
     def __init__(self, model_path, mmproj_path=None, adapter_paths=(), *, int n_threads,
                  int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0, bool f16_kv=False,
@@ -134,7 +135,7 @@ cdef class Engine(Handles):
 
     # --- tokens ---
 
-    def tokenize(self, parts, *, bool add_special=False):
+    def tokenize(self, parts, *, bool add_special=False, prefix=()):
         """Makes one sequence.
 
         Args:
@@ -143,6 +144,8 @@ cdef class Engine(Handles):
                 ``(rows, grid_h, grid_w, True)`` with what `encode_vision` made of them. With
                 ``parse_special`` false, text that looks like a special token stays text.
             add_special: Adds the tokens that the vocabulary wants at the ends of a text.
+            prefix: Ids of the tokens that the prompt begins with. A batch computes those of the
+                texts that begin with all of them once.
 
         Returns:
             Sequence: It borrows the arrays, which must not change before it has run.
@@ -158,6 +161,7 @@ cdef class Engine(Handles):
                 sequence._add_parts(parts)
             else:
                 sequence._add_texts(parts, add_special)
+                sequence._note_prefix(prefix)
             sequence._lay_out()
         except MemoryError:
             raise OutOfMemoryError("no memory for the tokens of an item") from None
@@ -235,6 +239,7 @@ cdef class Engine(Handles):
             run.starts.push_back(start)
             run.stops.push_back(stop)
             run.offsets.push_back(run.n_tokens)
+            run.prefixes.push_back(sequence.n_prefix)
             run.n_tokens += sequence.n_tokens
         if pooled.shape[0] != len(sequences) or pooled.shape[1] != self.n_embd:
             raise InputError("pooled has the wrong shape")
@@ -347,13 +352,17 @@ cdef class Engine(Handles):
         embd.n_rows = 1
         embd.n_embd = self.n_embd_vision
         run.rows.reserve(n_batch)
+        self._add_prefix(run, n_batch)
         for s in range(run.plans.size()):
             pos, row = 0, 0
             for c in range(run.plans[s].size()):
                 chunk = run.plans[s].at(c)
                 embd.data = chunk.source.rows
                 for i in range(chunk.n_tokens):
-                    if run.n_filled == n_batch:
+                    if row < run.prefixes[s]:
+                        row += 1
+                        continue
+                    if <int>run.rows.size() == n_batch:
                         self._decode(run)
                     if chunk.tokens != NULL:
                         self._add_token(run, s, row, chunk.tokens[i], pos + <llama.llama_pos>i)
@@ -363,6 +372,43 @@ cdef class Engine(Handles):
                     row += 1
                 pos += chunk.n_pos
         self._decode(run)
+        return 0
+
+    cdef int _add_prefix(self, Forward *run, int n_batch) except -1 nogil:
+        """Adds the rows that several sequences begin with, once for all of them."""
+        cdef size_t s, k
+        cdef int i, n, row
+        cdef llama.llama_pos pos
+        cdef const llama.llama_token *tokens = NULL
+        for s in range(run.plans.size()):
+            n = run.prefixes[s]
+            run.prefixes[s] = 0
+            if n == 0 or self.undivided:
+                continue
+            if tokens == NULL:
+                tokens = run.plans[s].at(0).tokens
+                run.sharing.push_back(<int>s)
+            elif n == run.plans[run.sharing[0]].at(0).n_prefix and memcmp(
+                    tokens, run.plans[s].at(0).tokens, n * sizeof(llama.llama_token)) == 0:
+                run.sharing.push_back(<int>s)
+        if run.sharing.size() < 2:
+            return 0
+        n = run.plans[run.sharing[0]].at(0).n_prefix
+        for i in range(n):
+            if <int>run.rows.size() == n_batch:
+                self._decode(run)
+            row = llama.llama_batch_ext_add_token(self.batch, run.sharing[0], tokens[i])
+            pos = i
+            for k in range(1, run.sharing.size()):
+                if row >= 0 and not llama.llama_batch_ext_add_seq(self.batch, row, run.sharing[k]):
+                    row = -1
+            if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, &pos):
+                with gil:
+                    raise _failure(DecodeError, f"token {tokens[i]} cannot be added to the batch")
+            llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+            run.rows.push_back(Row(-1, i))
+        for k in range(run.sharing.size()):
+            run.prefixes[run.sharing[k]] = n
         return 0
 
     cdef int _add_token(self, Forward *run, size_t s, int index, llama.llama_token token,
@@ -389,30 +435,28 @@ cdef class Engine(Handles):
         return 0
 
     cdef void _added(self, Forward *run, size_t s, int index, int32_t row) noexcept nogil:
-        run.n_filled += 1
-        if run.is_wanted(<int>s, index):
-            llama.llama_batch_ext_set_output_embd(self.batch, row, True)
-            run.rows.push_back(Row(<int>s, index))
+        llama.llama_batch_ext_set_output_embd(self.batch, row, True)
+        run.rows.push_back(Row(<int>s, index))
 
     cdef int _decode(self, Forward *run) except -1 nogil:
         """Decodes the batch, adds its rows to the sums and empties it."""
         cdef int status
         cdef size_t i
         cdef const float *states
-        if run.n_filled == 0:
+        if run.rows.size() == 0:
             return 0
         status = llama.llama_process(self.ctx, llama.LLAMA_PROCESS_TYPE_DECODE, self.batch)
         if status != 0:
             with gil:
                 raise _failure(DecodeError, f"llama_process returned {status}")
         states = llama.llama_get_embeddings(self.ctx)
-        if states == NULL and run.rows.size() > 0:
+        if states == NULL:
             with gil:
                 raise _failure(DecodeError, "the model returned no hidden states")
         for i in range(run.rows.size()):
             _take_row(run, run.rows[i], states + i * self.n_embd, self.n_embd)
+        self.n_rows += run.rows.size()
         run.rows.clear()
-        run.n_filled = 0
         llama.llama_batch_ext_clear(self.batch)
         return 0
 

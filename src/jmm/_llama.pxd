@@ -95,6 +95,7 @@ cdef extern from "llama.h" nogil:
     void llama_batch_ext_clear(llama_batch_ext *batch)
     int32_t llama_batch_ext_add_token(llama_batch_ext *batch, llama_seq_id seq, llama_token token) except +
     int32_t llama_batch_ext_add_embd(llama_batch_ext *batch, llama_seq_id seq, llama_embd embd) except +
+    bool llama_batch_ext_add_seq(llama_batch_ext *batch, int32_t idx, llama_seq_id seq) except +
     bool llama_batch_ext_set_pos(llama_batch_ext *batch, int32_t idx, const llama_pos *pos)
     bool llama_batch_ext_set_output_embd(llama_batch_ext *batch, int32_t idx, bool value)
     int32_t llama_process(llama_context *ctx, llama_process_type type, llama_batch_ext *batch) except +

@@ -1,7 +1,7 @@
 # The rows of a forward pass, and what becomes of them.
 
 cdef struct Row:
-    int sequence
+    int sequence  # -1 for all that share the prefix
     int index  # of the token in its sequence
 
 
@@ -21,8 +21,9 @@ cdef cppclass Forward:
     vector[int] offsets  # of the sequence's first row in `hidden`
     vector[Picture] pictures  # to encode before the language model runs
     vector[float] encoded  # their rows
-    vector[Row] rows  # of the batch that is being filled, those with output
-    int n_filled  # rows of the batch, all
+    vector[int] prefixes  # rows at the start of each sequence that a shared row stands for
+    vector[int] sharing  # sequences of which that is so
+    vector[Row] rows  # of the batch that is being filled
     vector[double] sums
     vector[int8_t] finite
     vector[float *] tokens  # borrowed: where each sequence's projected rows go, or empty
@@ -33,15 +34,19 @@ cdef cppclass Forward:
 
     __init__():
         this.n_tokens = 0
-        this.n_filled = 0
         this.hidden = NULL
-
-    bool is_wanted(int sequence, int row) nogil:
-        return (this.hidden != NULL or not this.tokens.empty()
-                or this.starts[sequence] <= row < this.stops[sequence])
 
 
 cdef void _take_row(Forward *run, Row row, const float *state, int n_embd) noexcept nogil:
+    cdef int s
+    if row.sequence >= 0:
+        _take_row_of(run, row, state, n_embd)
+        return
+    for s in run.sharing:
+        _take_row_of(run, Row(s, row.index), state, n_embd)
+
+
+cdef void _take_row_of(Forward *run, Row row, const float *state, int n_embd) noexcept nogil:
     cdef int i
     cdef double *total = run.sums.data() + <size_t>row.sequence * n_embd
     cdef bool inside = run.starts[row.sequence] <= row.index < run.stops[row.sequence]

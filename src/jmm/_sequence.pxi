@@ -9,6 +9,7 @@ cdef struct Chunk:
     const mtmd.mtmd_input_chunk *picture  # borrowed from the sequence
     Picture source  # of a picture
     size_t n_tokens
+    int n_prefix  # of a text, see Sequence
     llama.llama_pos n_pos
 
 
@@ -17,6 +18,7 @@ cdef class Sequence:
 
     Attributes:
         n_tokens: Tokens and rows of pictures.
+        n_prefix: Tokens at its start that the prompt gives, and that a batch computes once.
         picture_span: The rows from the first picture's first to the last one's last, stop
             exclusive; None without a picture.
         pictures: What it was made of: ``(array, grid_h, grid_w)`` each.
@@ -27,6 +29,7 @@ cdef class Sequence:
     cdef vector[Chunk] plan
     cdef Engine engine
     cdef readonly int n_tokens
+    cdef readonly int n_prefix
     cdef readonly object picture_span
     cdef readonly list pictures  # keeps what `sources` borrows
     cdef vector[Picture] sources
@@ -56,6 +59,7 @@ cdef class Sequence:
         if self.chunks == NULL:
             chunk.tokens = self.tokens.data()
             chunk.n_tokens = self.tokens.size()
+            chunk.n_prefix = self.n_prefix
             chunk.n_pos = <llama.llama_pos>chunk.n_tokens
             self.plan.push_back(chunk)
         for i in range(n):
@@ -78,6 +82,15 @@ cdef class Sequence:
             total += chunk.n_tokens
         self.n_tokens = total
         self.picture_span = None if first is None else (first, last)
+
+    cdef _note_prefix(self, prefix):
+        cdef size_t i, n = len(prefix)
+        if self.tokens.size() <= n:
+            return
+        for i in range(n):
+            if self.tokens[i] != <llama.llama_token>prefix[i]:
+                return
+        self.n_prefix = <int>n
 
     cdef _add_texts(self, parts, bool add_special):
         """Fills an item of text alone."""

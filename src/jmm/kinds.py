@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -25,7 +26,9 @@ class Sequence(Protocol):
 class Tokenizer(Protocol):
     """What makes sequences: `_core.Engine`."""
 
-    def tokenize(self, parts: list[Part], *, add_special: bool = False) -> Any:
+    def tokenize(
+        self, parts: list[Part], *, add_special: bool = False, prefix: Sequence_[int] = ()
+    ) -> Any:
         """Makes one sequence."""
 
 
@@ -80,15 +83,17 @@ class Kinds:
     def query(self, task: str) -> Kind:
         """Texts that ask."""
         prompt = self._prompt(self.profile.query, task)
-        return Kind(_as_it_is, arguments.text, lambda text: self._place_text(prompt, text))
+        prefix = self._prefix(prompt)
+        return Kind(_as_it_is, arguments.text, lambda text: self._place_text(prompt, prefix, text))
 
     def document(self, task: str) -> Kind:
         """Texts, pictures, and lists of both."""
         prompt = self._prompt(self.profile.document, task)
+        prefix = self._prefix(prompt)
 
         def place(item: Any) -> Item:
             if isinstance(item, str):
-                return self._place_text(prompt, item)
+                return self._place_text(prompt, prefix, item)
             return self._place_pieces(item) if isinstance(item, list) else self.place_pictures(item)
 
         n_threads = READER_THREADS if self.reads_pictures else 0
@@ -125,9 +130,16 @@ class Kinds:
         self.require_vision()
         return True
 
-    def _place_text(self, prompt: Prompt, text: str) -> Item:
+    def _prefix(self, prompt: Prompt) -> list[int]:
+        """Tokens that every text of the prompt begins with, unless its own change them."""
+        parts = self.profile.prefix_parts(prompt)
+        return self.tokenizer.tokenize(parts).token_ids() if parts else []
+
+    def _place_text(self, prompt: Prompt, prefix: list[int], text: str) -> Item:
         parts = self.profile.text_parts(prompt, text)
-        return _whole(self.tokenizer.tokenize(parts, add_special=self.profile.add_special))
+        return _whole(
+            self.tokenizer.tokenize(parts, add_special=self.profile.add_special, prefix=prefix)
+        )
 
     def _place_pieces(self, pieces: list[str | Picture]) -> Item:
         """One document of several pieces; of pictures alone, it has the prompt of a picture."""

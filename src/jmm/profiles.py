@@ -15,6 +15,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jmm.errors import InputError
@@ -101,6 +102,13 @@ class Profile:
     def text_parts(self, prompt: Prompt, text: str) -> list[Part]:
         """Fills a text prompt."""
         return list(self._fill(prompt, [text]))
+
+    def prefix_parts(self, prompt: Prompt) -> list[Part]:
+        """What stands before a prompt's slot, less the space that goes to the content's token."""
+        constant = list(takewhile(lambda piece: not isinstance(piece, Slot), prompt))
+        if constant and isinstance(constant[-1], str):
+            constant[-1] = constant[-1].rstrip()
+        return list(self._fill(tuple(constant), []))
 
     def image_parts(self, *pictures: Picture) -> list[Part]:
         """Fills the picture prompt.

@@ -1,0 +1,49 @@
+"""Every Python block of README.md and docs/ that needs no file of the reader's runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A block that names one shows how to use the reader's own model.
+FILES_OF_THE_READER = ("jina-v4",)
+
+
+def blocks() -> list[tuple[str, str]]:
+    return [
+        (f"{page.name}-{number}", code)
+        for page in PAGES
+        for number, code in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+        if not any(name in code for name in FILES_OF_THE_READER)
+    ]
+
+
+BLOCKS = blocks()
+
+
+def test_there_are_blocks() -> None:
+    assert len(BLOCKS) >= 8
+
+
+@pytest.mark.parametrize(("name", "code"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_block_runs(name: str, code: str, tmp_path: Path) -> None:
+    imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    for package in sorted(imported):
+        if find_spec(package) is None:
+            pytest.skip(f"{name} needs {package}")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
