@@ -1,0 +1,120 @@
+"""What does a LoRA adapter cost, and what does changing it from call to call?
+
+    python benchmarks/bench_tasks.py [--tokens 20] [--texts 16] [--rank 32] [--layers few]
+
+One process holds a model and two adapters of every matrix of the language model. Columns, medians
+of turns, in milliseconds per call of so many texts:
+    plain       no adapter
+    adapter     one, call after call
+    changing    two adapters in turn
+`change` is the last less the one before: what a change of task costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import models
+import numpy as np
+from common import inputs, machine
+from common.shape import HELP_LAYERS, parse_layers, true_width
+from common.table import markdown
+
+import jmm
+
+_SHAPES = {
+    "attn_q": ("hidden", "hidden"),
+    "attn_k": ("hidden", "keys"),
+    "attn_v": ("hidden", "keys"),
+    "attn_output": ("hidden", "hidden"),
+    "ffn_gate": ("hidden", "ffn"),
+    "ffn_up": ("hidden", "ffn"),
+    "ffn_down": ("ffn", "hidden"),
+}
+
+
+def write_adapter(path: Path, layers: tuple[int, int], rank: int, seed: int) -> Path:
+    """A random adapter for all matrices of the language model, in F16."""
+    model = true_width(layers)
+    sizes = {
+        "hidden": model.hidden,
+        "keys": model.hidden // model.heads * model.kv_heads,
+        "ffn": model.ffn,
+    }
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "qwen2vl")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    for layer in range(model.layers):
+        for name, (n_in, n_out) in _SHAPES.items():
+            for half, shape in (("a", (rank, sizes[n_in])), ("b", (sizes[n_out], rank))):
+                value = rng.standard_normal(shape, np.float32) / np.sqrt(shape[1])
+                writer.add_tensor(f"blk.{layer}.{name}.weight.lora_{half}", value.astype("f2"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def measure(calls: dict[str, list[Callable[[], object]]], repeats: int) -> dict[str, float]:
+    """Milliseconds per call; the names take turns, and each turn makes all calls of its name."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(repeats + 1):
+        for name, some in calls.items():
+            start = time.perf_counter()
+            for call in some:
+                call()
+            if turn:  # the first warms up
+                samples[name].append((time.perf_counter() - start) * 1e3 / len(some))
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--tokens", type=int, default=20)
+    parser.add_argument("--texts", type=int, default=16)
+    parser.add_argument("--rank", type=int, default=32)
+    parser.add_argument("--layers", default="few", help=HELP_LAYERS)
+    parser.add_argument("--type", default="F16", choices=models.TYPES)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--models", type=Path, default=models.default_folder())
+    parser.add_argument("--output", type=Path, help="keep the results as JSON")
+    arguments = parser.parse_args()
+    layers = parse_layers(arguments.layers)
+    text, _ = models.pair(arguments.models, layers, arguments.type)
+    texts = inputs.texts(arguments.texts, arguments.tokens, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {
+            task: write_adapter(Path(folder) / f"{task}.gguf", layers, arguments.rank, seed)
+            for seed, task in enumerate(("one", "two"))
+        }
+        with jmm.Embedder(text) as plain, jmm.Embedder(text, adapters=paths) as adapted:
+            one = functools.partial(adapted.encode_query, texts, task="one")
+            two = functools.partial(adapted.encode_query, texts, task="two")
+            calls = {
+                "plain": [functools.partial(plain.encode_query, texts)] * 4,
+                "adapter": [one] * 4,
+                "changing": [two, one, two, one],
+            }
+            figures = measure(calls, arguments.repeats)
+    figures["change"] = figures["changing"] - figures["adapter"]
+    print(markdown(["ms per call", *figures], [["", *(f"{v:.1f}" for v in figures.values())]]))
+    if arguments.output:
+        report = {"benchmark": "tasks", "machine": machine.describe(), "build": jmm.build_info()}
+        report |= {"settings": {"layers": layers, "rank": arguments.rank}, "figures": figures}
+        arguments.output.write_text(json.dumps(report, indent=1, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    main()
