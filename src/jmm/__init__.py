@@ -24,6 +24,7 @@ from jmm.errors import (
     OutOfMemoryError,
 )
 from jmm.pictures import VisionTokens
+from jmm.quantizer import quantize_model
 from jmm.runtime import build_info, devices, set_log_level
 from jmm.vectors import MultiVector, calibrate, maxsim, pool_tokens, quantize
 from jmm.vision import VisionEncoder
@@ -47,6 +48,7 @@ __all__ = [
     "maxsim",
     "pool_tokens",
     "quantize",
+    "quantize_model",
     "set_log_level",
 ]
 

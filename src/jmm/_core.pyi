@@ -8,6 +8,7 @@ from typing_extensions import disjoint_base
 
 MAX_SEQUENCES: int
 MAX_GRID: int
+QUANTIZATION_VERSION: int
 
 _Path = str | os.PathLike[str]
 _Float32 = npt.NDArray[np.float32]
@@ -20,6 +21,23 @@ def set_native_log_level(level: int) -> None: ...
 def read_gguf(
     path: _Path,
 ) -> tuple[dict[str, tuple[str, Any]], dict[str, tuple[str, tuple[int, ...], int]]]: ...
+def file_types() -> dict[str, tuple[int, str]]: ...
+def tensor_types() -> dict[str, tuple[int, int, int]]: ...
+def choose_types(
+    architecture: str,
+    dimensions: tuple[int, int, int, int],
+    file_type: int,
+    tensors: list[tuple[str, int, tuple[int, ...]]],
+) -> dict[str, str]: ...
+def convert_rows(
+    source: npt.NDArray[np.uint8],
+    source_type: int,
+    n_columns: int,
+    target: npt.NDArray[np.uint8],
+    target_type: int,
+    n_target_columns: int,
+    limit: float,
+) -> float: ...
 
 @final
 class Sequence:

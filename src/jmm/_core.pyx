@@ -73,6 +73,7 @@ include "_vision.pxi"
 include "_sequence.pxi"
 include "_rows.pxi"
 include "_engine.pxi"
+include "_quantize.pxi"
 
 llama.llama_log_set(_on_log, NULL)
 mtmd.mtmd_log_set(_on_log, NULL)

@@ -10,17 +10,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
+def progress_bar(
+    total: int, *, shown: bool, unit: str = "item"
+) -> Iterator[Callable[[int], object]]:
     """Yields a function that counts finished items.
 
     Args:
         total: Number of items.
         shown: False draws nothing.
+        unit: What is counted; bytes, "B", are shown as kB, MB and so on.
     """
     if not shown:
         yield lambda _: None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, unit="item") as bar:
+    with tqdm(total=total, unit=unit, unit_scale=unit == "B") as bar:
         yield bar.update

@@ -1,0 +1,528 @@
+"""Files with weights of another type: their values, their keys, and the vectors that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from jmm import Embedder, InputError, ModelLoadError, _core, quantize_model
+from jmm.quantizer import file_types, model, plan, writer
+from support import gguf_writer, golden, tiny
+from support.wide import WIDE
+
+Files = Callable[..., tuple[Path, Path]]
+Pair = tuple[Path, Path]
+QType = gguf.GGMLQuantizationType
+
+PICTURES = [tiny.picture(4, 6), tiny.picture(10, 2, seed=1)]
+TEXTS = ["a bar chart", "revenue by region, in millions"]
+
+# Relative error of uniform weights, in the Euclidean norm; twice what is measured.
+ERRORS = {
+    QType.F32: 0,
+    QType.F16: 4e-4,
+    QType.BF16: 4e-3,
+    QType.Q8_0: 0.01,
+    QType.Q6_K: 0.03,
+    QType.Q5_K: 0.05,
+    QType.Q5_1: 0.05,
+    QType.Q5_0: 0.06,
+    QType.Q4_K: 0.1,
+    QType.Q4_1: 0.1,
+    QType.Q4_0: 0.12,
+    QType.IQ4_NL: 0.12,
+    QType.IQ4_XS: 0.12,
+    QType.Q3_K: 0.25,
+    QType.Q2_K: 0.5,
+}
+# gguf's Python code quantizes these as ggml does, bit by bit.
+EXACT = (QType.F16, QType.BF16, QType.Q8_0, QType.Q4_0, QType.Q4_1, QType.Q5_0, QType.Q5_1)
+
+
+@pytest.fixture(scope="session")
+def wide_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+    folder = tmp_path_factory.mktemp("wide")
+
+    def files(name: str) -> Pair:
+        paths = folder / f"{name}-text.gguf", folder / f"{name}-mmproj.gguf"
+        if not paths[0].exists():
+            weights = tiny.weights(WIDE[name])
+            gguf_writer.write_mmproj(WIDE[name], weights, paths[1])
+            gguf_writer.write_text(WIDE[name], weights, paths[0])
+        return paths
+
+    return files
+
+
+def tensors(path: Path) -> dict[str, tuple[QType, NDArray[Any]]]:
+    """Types and raw rows."""
+    return {t.name: (t.tensor_type, t.data) for t in gguf.GGUFReader(path).tensors}
+
+
+def types(path: Path) -> dict[str, str]:
+    return {name: kind.name.lower() for name, (kind, _) in tensors(path).items()}
+
+
+def values(path: Path) -> dict[str, NDArray[np.float32]]:
+    return {
+        name: gguf.quants.dequantize(data, kind) for name, (kind, data) in tensors(path).items()
+    }
+
+
+def widened(value: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.pad(value, [(0, new - old) for old, new in zip(value.shape, shape, strict=True)])
+
+
+def vectors(text: Path, mmproj: Path) -> NDArray[np.float32]:
+    with Embedder(text, mmproj, n_threads=1) as embedder:
+        return np.concatenate([embedder.encode_images(PICTURES), embedder.encode_query(TEXTS)])
+
+
+# --- values ---
+
+
+@pytest.mark.parametrize("part", ["text", "mmproj"])
+@pytest.mark.parametrize("name", ["wide25", "wide2"])
+@pytest.mark.parametrize("file_type", file_types()[1:])
+def test_values(
+    file_type: str, name: str, part: str, wide_files: Callable[[str], Pair], tmp_path: Path
+) -> None:
+    source = wide_files(name)[part == "mmproj"]
+    made = quantize_model(source, tmp_path / "out.gguf", file_type, n_threads=2)
+    old, new = values(source), values(made.path)
+    assert list(new) == list(old)
+    n_exact = 0
+    for tensor, (kind, data) in tensors(made.path).items():
+        wanted = widened(old[tensor], new[tensor].shape)
+        error = np.linalg.norm(new[tensor] - wanted)
+        assert error <= ERRORS[kind] * np.linalg.norm(wanted), tensor
+        outside = widened(np.ones_like(old[tensor]), new[tensor].shape) == 0
+        assert not new[tensor][outside].any(), tensor
+        if kind in EXACT:
+            n_exact += 1
+            assert np.array_equal(data, gguf.quants.quantize(wanted, kind)), tensor
+    base = plan.FILE_TYPES[file_type][1].upper().replace("BF", "bf").replace("bf", "BF")
+    if QType[base] in EXACT:
+        assert n_exact >= 7 * 2
+    assert made.tensor_types.items() >= {base.lower(): made.tensor_types[base.lower()]}.items()
+
+
+@pytest.mark.parametrize("file_type", ["F16", "BF16"])
+def test_half_precision_sources(file_type: str, tiny_files: Files, tmp_path: Path) -> None:
+    for number, source in enumerate(tiny_files("qwen25_small", file_type)):
+        quantize_model(source, tmp_path / f"{number}.gguf", "q8_0")
+        quantize_model(source, tmp_path / f"{number}-f32.gguf", "f32")
+        old, new = values(source), tensors(tmp_path / f"{number}.gguf")
+        assert sum(kind == QType.Q8_0 for kind, _ in new.values()) >= 20
+        for name, (kind, data) in new.items():
+            if kind == QType.Q8_0:
+                assert np.array_equal(data, gguf.quants.quantize(old[name], kind)), name
+        for name, (kind, data) in tensors(tmp_path / f"{number}-f32.gguf").items():
+            assert kind == QType.F32
+            assert np.array_equal(data, old[name]), name
+
+
+def test_threads_and_pieces_change_nothing(
+    wide_files: Callable[[str], Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for n_threads, piece in ((1, writer.PIECE), (4, writer.PIECE), (3, 1)):
+        monkeypatch.setattr(writer, "PIECE", piece)
+        path = tmp_path / f"{n_threads}.gguf"
+        quantize_model(wide_files("wide25")[1], path, "q4_k_m", n_threads=n_threads)
+        made.append(path.read_bytes())
+    assert made[0] == made[1] == made[2]
+
+
+# --- choices ---
+
+# What llama_model_quantize of the pinned tree gives for wide25 and wide2.
+CHOICES = {
+    "q8_0": {"token_embd": "q8_0", "output": "q8_0", "attn_v": "q8_0", "ffn_down": "q8_0"},
+}
+
+
+def test_what_stays(wide_files: Callable[[str], Pair], tmp_path: Path) -> None:
+    """Biases, norms and the patch embedding; all other matrices of a tower are converted."""
+    for name, file_type in (("wide25", "q8_0"), ("wide2", "q4_k_s")):
+        path = tmp_path / f"{name}.gguf"
+        quantize_model(wide_files(name)[1], path, file_type)
+        for tensor, kind in types(path).items():
+            stays = tensor.endswith(".bias") or ".ln" in tensor or "post_ln" in tensor
+            stays |= "patch_embd" in tensor
+            assert (kind == "f32") == stays, tensor
+
+
+# --- padding ---
+
+
+def swapped(weights: tiny.Weights, weight_flat: bool = False) -> Iterator[Any]:
+    names = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
+    for name, value in plain_tensors(weights, weight_flat):
+        *front, module, kind = name.split(".")
+        yield ".".join([*front, names.get(module, module), kind]), value
+
+
+plain_tensors = gguf_writer.vision_tensors
+
+
+def padded(source: Path, target: Path, multiple: int) -> None:
+    """As `quantize_model` would, if F32 had blocks of ``multiple``."""
+    header, found = model._read(str(source))
+    wanted = plan.make_plan(header, found, "f32", ffn_multiple=multiple)
+    with source.open("rb") as reading, target.open("wb") as writing:
+        writer.write(reading, writing, wanted, found.alignment, 2, lambda _: None)
+
+
+@pytest.mark.parametrize("order", ["plain", "swapped"])
+@pytest.mark.parametrize("multiple", [32, 256])
+@pytest.mark.parametrize("name", ["qwen25_head80", "qwen2_small", "qwen25_true_vocab"])
+def test_padding_is_exact(
+    name: str,
+    multiple: int,
+    order: str,
+    tiny_files: Files,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text, mmproj = tiny_files(name)
+    if order == "swapped":
+        monkeypatch.setattr(gguf_writer, "vision_tensors", swapped)
+        mmproj = gguf_writer.write_mmproj(
+            tiny.MODELS[name], golden.weights(name), tmp_path / "swapped.gguf"
+        )
+    width = tiny.MODELS[name].v_ffn
+    if width % multiple == 0:
+        pytest.skip("nothing to pad")
+    padded(mmproj, tmp_path / "padded.gguf", multiple)
+    new = -(-width // multiple) * multiple
+    shapes = {name: value.shape for name, value in values(tmp_path / "padded.gguf").items()}
+    v_hidden = tiny.MODELS[name].v_hidden
+    up, down = ("up", "down") if order == "plain" else ("down", "up")
+    assert shapes[f"v.blk.1.ffn_{up}.weight"] == (new, v_hidden)
+    assert shapes[f"v.blk.1.ffn_{up}.bias"] == (new,)
+    assert shapes[f"v.blk.1.ffn_{down}.weight"] == (v_hidden, new)
+    assert shapes[f"v.blk.1.ffn_{down}.bias"] == (v_hidden,)
+    np.testing.assert_allclose(
+        vectors(text, tmp_path / "padded.gguf"), vectors(text, mmproj), atol=1e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "file_type", "length", "key"),
+    [
+        ("wide25", "q8_0", 320, 320),
+        ("wide25", "iq4_xs", 512, 512),
+        ("wide25", "bf16", None, 300),
+        ("wide2", "q4_k_m", 512, 256),  # the converter writes another number there
+    ],
+)
+def test_padded_length(
+    name: str,
+    file_type: str,
+    length: int | None,
+    key: int,
+    wide_files: Callable[[str], Pair],
+    tmp_path: Path,
+) -> None:
+    made = quantize_model(wide_files(name)[1], tmp_path / "out.gguf", file_type)
+    assert made.ffn_length == (None if length is None else (300, length))
+    assert values(made.path)["v.blk.0.ffn_up.bias"].shape == (length or 300,)
+    field = gguf.GGUFReader(made.path).fields["clip.vision.feed_forward_length"]
+    assert field.contents() == key
+
+
+# --- vectors ---
+
+# Least cosine to the F32 files' vectors, over random weights: an error of a matrix is half as
+# large again as in a trained one.
+COSINES = {"f": 0.99999, "q8": 0.999, "q6": 0.998, "q5": 0.995, "q4": 0.98, "iq": 0.98, "q3": 0.9}
+
+
+@pytest.mark.parametrize("name", ["wide25", "wide2"])
+@pytest.mark.parametrize("file_type", file_types()[1:])
+def test_vectors(
+    file_type: str, name: str, wide_files: Callable[[str], Pair], tmp_path: Path
+) -> None:
+    text, mmproj = wide_files(name)
+    wanted = vectors(text, mmproj)
+    quantize_model(text, tmp_path / "text.gguf", file_type)
+    quantize_model(mmproj, tmp_path / "mmproj.gguf", file_type)
+    found = vectors(tmp_path / "text.gguf", tmp_path / "mmproj.gguf")
+    least = next((v for prefix, v in COSINES.items() if file_type.startswith(prefix)), 0.7)
+    cosines = (found * wanted).sum(axis=1)
+    print(file_type, cosines.min())
+    assert cosines.min() > least
+    assert cosines.min() < 1 - 1e-9 or file_type == "f16"
+
+
+# --- keys ---
+
+ARRAYS = {
+    "odd.u8": ([0, 255], gguf.GGUFValueType.UINT8),
+    "odd.i8": ([-128, 127], gguf.GGUFValueType.INT8),
+    "odd.u16": ([65535], gguf.GGUFValueType.UINT16),
+    "odd.i16": ([-1], gguf.GGUFValueType.INT16),
+    "odd.i32": (list(range(5000)), gguf.GGUFValueType.INT32),
+    "odd.u64": ([2**63], gguf.GGUFValueType.UINT64),
+    "odd.f64": ([1e300, 0.1], gguf.GGUFValueType.FLOAT64),
+    "odd.bool": ([True, False], gguf.GGUFValueType.BOOL),
+    "odd.str": (["", "a\0b", "å"], gguf.GGUFValueType.STRING),
+}
+
+
+def raw_fields(path: Path) -> dict[str, list[bytes]]:
+    return {
+        name: [bytes(part) for part in field.parts]
+        for name, field in gguf.GGUFReader(path).fields.items()
+        if not name.startswith("GGUF.")
+    }
+
+
+@pytest.mark.parametrize("alignment", [32, 64])
+@pytest.mark.parametrize("part", ["text", "mmproj"])
+def test_keys_are_kept(
+    part: str, alignment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = gguf_writer._begin
+
+    def begin_oddly(*args: Any) -> Any:
+        into = begin(*args)
+        for name, (items, kind) in ARRAYS.items():
+            into.add_key_value(name, items, gguf.GGUFValueType.ARRAY, sub_type=kind)
+        into.add_key_value("odd.nul", "a\0b", gguf.GGUFValueType.STRING)
+        into.add_key_value("odd.empty", "", gguf.GGUFValueType.STRING)
+        into.add_key_value("odd.f32", float("nan"), gguf.GGUFValueType.FLOAT32)
+        into.add_key_value("odd.i64", -(2**63), gguf.GGUFValueType.INT64)
+        if alignment != 32:
+            into.add_custom_alignment(alignment)
+        return into
+
+    monkeypatch.setattr(gguf_writer, "_begin", begin_oddly)
+    write = gguf_writer.write_text if part == "text" else gguf_writer.write_mmproj
+    source = write(tiny.MODELS["qwen25_small"], golden.weights("qwen25_small"), tmp_path / "in")
+    made = quantize_model(source, tmp_path / "out", "q8_0")
+    old, new = raw_fields(source), raw_fields(made.path)
+    assert "odd.str" in old
+    assert list(new) == list(old)
+    changed = {name for name in old if old[name] != new[name]}
+    assert changed == {"general.file_type"}
+    reader = gguf.GGUFReader(made.path)
+    assert reader.fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_Q8_0
+    version = reader.fields["general.quantization_version"]
+    assert version.contents() == gguf.GGML_QUANT_VERSION
+    assert {tensor.data_offset % alignment for tensor in reader.tensors} == {0}
+    _core.read_gguf(made.path)
+
+
+def test_keys_that_were_missing_are_added(
+    tiny_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("add_file_type", "add_quantization_version"):
+        monkeypatch.setattr(gguf.GGUFWriter, name, lambda *_: None)
+    source = gguf_writer.write_mmproj(
+        tiny.MODELS["qwen2_small"], golden.weights("qwen2_small"), tmp_path / "in"
+    )
+    made = quantize_model(source, tmp_path / "out", "bf16")
+    fields = gguf.GGUFReader(made.path).fields
+    assert fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_BF16
+    assert fields["general.quantization_version"].contents() == gguf.GGML_QUANT_VERSION
+
+
+@pytest.mark.parametrize("file_type", file_types())
+def test_numbers_of_file_types(file_type: str) -> None:
+    prefix = "ALL" if file_type == "f32" else "MOSTLY"
+    number, base = plan.FILE_TYPES[file_type]
+    assert number == gguf.LlamaFileType[f"{prefix}_{file_type.upper()}"]
+    assert file_type.startswith(base.removesuffix("_k")) or base == file_type
+
+
+def test_tensor_types_are_those_of_gguf() -> None:
+    for kind in ERRORS:
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        assert _core.tensor_types()[_name(kind)] == (kind, block, size)
+
+
+def _name(kind: QType) -> str:
+    return kind.name.replace("K", "K") if kind.name.endswith("_K") else kind.name.lower()
+
+
+# --- refusals ---
+
+
+def refuse(source: Path, tmp_path: Path, file_type: str, match: str, **options: Any) -> None:
+    target = tmp_path / "refused.gguf"
+    with pytest.raises(InputError, match=match):
+        quantize_model(source, target, file_type, **options)
+    assert not target.exists()
+    assert not list(tmp_path.glob("refused.gguf*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "file_type", "tensor", "shape", "rest"),
+    [
+        ("qwen25_small", 0, "q4_k_m", "output.weight", [64, 803], "no multiple of 256"),
+        ("qwen25_small", 1, "q6_k", "v.blk.0.attn_q.weight", [64, 64], "no multiple of 256"),
+        ("qwen25_head80", 1, "iq4_xs", "v.blk.0.attn_q.weight", [160, 160], "multiple of 256"),
+        ("qwen25_head80", 0, "q8_0", "blk.0.ffn_down.weight", [172, 96], "no multiple of 32"),
+    ],
+)
+def test_a_type_that_cannot_hold_the_rows(
+    name: str,
+    part: int,
+    file_type: str,
+    tensor: str,
+    shape: list[int],
+    rest: str,
+    tiny_files: Files,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError) as caught:
+        quantize_model(tiny_files(name)[part], tmp_path / "out.gguf", file_type)
+    message = str(caught.value)
+    assert f"{file_type} cannot hold tensor {tensor} of shape " in message
+    assert rest in message
+    others = message.rpartition("; ")[2].removesuffix(" can hold the model").split(", ")
+    assert others[:3] == ["f32", "bf16", "f16"]
+    for other in others[1:]:
+        quantize_model(tiny_files(name)[part], tmp_path / f"{other}.gguf", other)
+    for other in set(file_types()) - set(others):
+        refuse(tiny_files(name)[part], tmp_path, other, "cannot hold tensor")
+
+
+def test_quantized_sources(tiny_files: Files, tmp_path: Path) -> None:
+    source = tiny_files("qwen25_small", "Q8_0")[1]
+    refuse(source, tmp_path, "q4_0", r"v\.blk\.0\..* is quantized already, as q8_0")
+    refuse(source, tmp_path, "f32", "is quantized already")
+    refuse(source, tmp_path, "q8_0", "there is nothing to convert to q8_0", allow_requantize=True)
+    made = quantize_model(source, tmp_path / "out.gguf", "q4_0", allow_requantize=True)
+    old = values(source)
+    for name, (kind, data) in tensors(made.path).items():
+        if kind == QType.Q4_0:
+            assert np.array_equal(data, gguf.quants.quantize(old[name], kind)), name
+
+
+def test_nothing_to_convert(tiny_files: Files, tmp_path: Path) -> None:
+    refuse(tiny_files("qwen25_small")[0], tmp_path, "f32", "there is nothing to convert to f32")
+    source = tiny_files("qwen25_small", "BF16")[0]
+    refuse(source, tmp_path, "bf16", "there is nothing to convert to bf16")
+
+
+def test_arguments(tiny_files: Files, tmp_path: Path) -> None:
+    source = tiny_files("qwen25_small")[0]
+    refuse(source, tmp_path, "q9_0", "file_type is 'q9_0'; allowed are f32, bf16")
+    refuse(source, tmp_path, "q8_0", "n_threads is 0", n_threads=0)
+    refuse(source, tmp_path, "q8_0", "n_threads is 'two'", n_threads="two")
+
+
+def test_targets(tiny_files: Files, tmp_path: Path) -> None:
+    source = tmp_path / "in.gguf"
+    source.write_bytes(tiny_files("qwen25_small")[0].read_bytes())
+    before = source.read_bytes()
+    link, taken = tmp_path / "link.gguf", tmp_path / "taken.gguf"
+    link.symlink_to(source)
+    taken.write_text("mine")
+
+    def attempt(target: Path, match: str, **options: Any) -> None:
+        with pytest.raises(InputError, match=match):
+            quantize_model(source, target, "q8_0", **options)
+
+    for target in (source, link, tmp_path / "." / "in.gguf"):
+        attempt(target, "this is the source itself", overwrite=True)
+        attempt(target, "this is the source itself")
+    attempt(taken, "it exists already; pass overwrite=True")
+    attempt(tmp_path, "it exists already; no file", overwrite=True)
+    attempt(tmp_path / "none" / "out.gguf", "there is no folder")
+    assert taken.read_text() == "mine"
+    assert source.read_bytes() == before
+    quantize_model(source, taken, "q8_0", overwrite=True)
+    assert types(taken)["token_embd.weight"] == "q8_0"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "in.gguf",
+        "link.gguf",
+        "taken.gguf",
+    ]
+
+
+def test_sources(tiny_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out.gguf"
+
+    def attempt(source: Path, match: str) -> None:
+        with pytest.raises(ModelLoadError, match=match):
+            quantize_model(source, target)
+        assert not target.exists()
+
+    text, mmproj = tiny_files("qwen25_small")
+    attempt(tmp_path / "none.gguf", "there is no such file")
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(b"GGUF" + bytes(20))
+    attempt(damaged, "")
+    damaged.write_bytes(mmproj.read_bytes()[:-100])
+    attempt(damaged, "cut short")
+    damaged.write_bytes(mmproj.read_bytes().replace(b"qwen2.5vl_merger", b"qwen2.5vl_murder"))
+    attempt(damaged, "projector type 'qwen2.5vl_murder' is not supported")
+    damaged.write_bytes(text.read_bytes().replace(b"qwen2vl", b"qwen9vl"))
+    with pytest.raises(InputError, match=r"llama\.cpp chooses no types .* architecture"):
+        quantize_model(damaged, target)
+    begin = gguf_writer._begin
+
+    def begin_split(*args: Any) -> Any:
+        into = begin(*args)
+        into.add_uint16("split.count", 3)
+        return into
+
+    monkeypatch.setattr(gguf_writer, "_begin", begin_split)
+    gguf_writer.write_text(tiny.MODELS["qwen25_small"], golden.weights("qwen25_small"), damaged)
+    attempt(damaged, "one of 3 parts")
+
+
+@pytest.mark.parametrize(
+    ("value", "file_type", "match"),
+    [
+        (np.nan, "q8_0", "holds NaN or infinity"),
+        (-np.inf, "q4_0", "holds NaN or infinity"),
+        (np.inf, "bf16", "holds NaN or infinity"),
+        (-7e4, "f16", r"holds a weight of magnitude 70000; f16 holds 65504 at most"),
+        (7e4, "q4_1", "holds a weight of magnitude 70000; q4_1 holds 65504"),
+        (3.4e38, "bf16", "holds a weight of magnitude"),
+        (3.3e38, "bf16", None),
+        (65504, "f16", None),
+        (-65504, "q8_0", None),
+    ],
+)
+def test_weights_that_a_type_cannot_hold(
+    value: float, file_type: str, match: str | None, tmp_path: Path
+) -> None:
+    weights = dict(golden.weights("qwen25_small"))
+    name = "model.visual.merger.mlp.2.weight"  # the last of the file
+    weights[name] = weights[name].copy()
+    weights[name][-1, -1] = value
+    source = gguf_writer.write_mmproj(tiny.MODELS["qwen25_small"], weights, tmp_path / "in.gguf")
+    target = tmp_path / "out.gguf"
+    target.write_text("before")
+    if match is None:
+        quantize_model(source, target, file_type, overwrite=True)
+        assert np.isfinite(values(target)["mm.2.weight"]).all()
+        assert values(target)["mm.2.weight"][-1, -1] == pytest.approx(value, rel=1e-2)
+    else:
+        with pytest.raises(ModelLoadError, match=rf"tensor mm\.2\.weight {match}"):
+            quantize_model(source, target, file_type, overwrite=True)
+        assert target.read_text() == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.gguf", "out.gguf"}
+
+
+def test_rows_that_do_not_match() -> None:
+    f32 = _core.tensor_types()["f32"][0]
+    four, five = np.zeros(16, np.uint8), np.zeros(20, np.uint8)
+    for old, new in ((4, 5), (5, 4), (3, 4)):
+        with pytest.raises(InputError, match="do not hold the same rows"):
+            _core.convert_rows(four, f32, old, four, f32, new, 1.0)
+    with pytest.raises(InputError, match="do not hold the same rows"):
+        _core.convert_rows(four, f32, 5, five, f32, 4, 1.0)
+    assert _core.convert_rows(four, f32, 4, five, f32, 5, 1.0) == 0
