@@ -23,6 +23,12 @@ def test_shown_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert "7/7" in err
 
 
+def test_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar(2_000_000, shown=True, unit="B") as advance:
+        advance(2_000_000)
+    assert "2.00M/2.00M" in capsys.readouterr().err
+
+
 def test_closed_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with progress_bar(7, shown=True) as advance:

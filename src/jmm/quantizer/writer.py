@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from jmm.errors import InputError, JmmError, ModelLoadError, OutOfMemoryError
 from jmm.quantizer.layout import TYPES, Tensor, build_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -137,13 +137,12 @@ def write(
         for piece in pieces:
             pending.append(_submit(pool, source, target, piece))
             if len(pending) > 2 * n_threads:
-                advance(pending.popleft().result())
-        while pending:
-            advance(pending.popleft().result())
-    finally:
+                advance(pending[0].result())
+                pending.popleft()
         for future in pending:
-            future.cancel()
-        _join(pool)
+            advance(future.result())
+    finally:
+        _stop(pool, pending)
     return size
 
 
@@ -156,11 +155,12 @@ def _submit(
         raise OutOfMemoryError(f"a thread cannot be started ({error}); lower n_threads") from None
 
 
-def _join(pool: ThreadPoolExecutor) -> None:
+def _stop(pool: ThreadPoolExecutor, pending: Iterable[Future[int]]) -> None:
     """Waits for the pieces in work, whatever signals come: they write to a file to be closed."""
     while True:
         try:
-            pool.shutdown(wait=True)
+            pool.shutdown(wait=False)  # a join that a signal interrupts takes its thread for ended
+            wait([future for future in pending if not future.cancel()])
         except BaseException:  # the first one is under way already
             continue
         return
