@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import bench_image  # noqa: E402
+import bench_quantize  # noqa: E402
 import report  # noqa: E402
 from common import flops, inputs, kquants, table, team  # noqa: E402
 from common.shape import Outlines, Weights, parse_layers, true_width  # noqa: E402
@@ -189,3 +190,28 @@ def test_plotted_lines() -> None:
     pair = [kept(), kept(height=28, width=112), kept(count=8)]
     assert report.series(pair)["jmm:f16"] == [(56.0, 2.0), (784.0, 2.0)]
     assert "stock:f16" not in report.series(pair)
+
+
+def test_quantize_tables() -> None:
+    def case(sizes: list[int], vectors: list[list[float]]) -> dict[str, Any]:
+        times = [{"total": 3.0}, {"total": 1.0}, {"total": 2.0}]
+        return {"bytes": sizes, "peak": 5e6, "repetitions": times, "vectors": vectors}
+
+    vectors = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
+    cases = {
+        "f32+f32": case([4_000_000, 2_000_000], vectors),
+        "f32+q8_0": case([4_000_000, 1_000_000], [[0.8, 0.6], [0.0, 1.0], [0.6, 0.8]]),
+        "q8_0+f32": case([2_000_000, 2_000_000], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
+        "q8_0+q8_0": {},
+    }
+    bench_quantize.add_cosines(cases, cases["f32+f32"])
+    report = {
+        "command": {"types": ["f32", "q8_0"]},
+        "cases": cases,
+        "speeds": {"q8_0": {"seconds": 0.5, "source_bytes": 2_000_000}},
+    }
+    lines = [line.replace(" ", "") for line in bench_quantize.tables(report).splitlines()]
+    assert lines[2] == "|f32|f32|6|5|2.00|1.00000|"
+    assert lines[3] == "|f32|q8_0|5|5|2.00|0.80000|"
+    assert lines[5] == "|q8_0|q8_0|failed|-|-|-|"
+    assert lines[-2:] == ["|f32|4|2|1.00000|-|", "|q8_0|2|1|0.60000|1.00|"]

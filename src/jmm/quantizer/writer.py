@@ -90,10 +90,11 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
 
 
 def _sync_folder(path: Path) -> None:
-    """Makes a change of names last through a power cut."""
+    """Makes a change of names last through a power cut, where the file system can."""
     folder = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        with suppress(OSError):
+            os.fsync(folder)
     finally:
         os.close(folder)
 
