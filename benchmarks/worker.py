@@ -27,7 +27,7 @@ def _answer(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
         return result
     answer = {
         name: getattr(result, name)
-        for name in ("total", "vision", "language", "prepare")
+        for name in ("total", "vision", "language", "prepare", "processor")
         if getattr(result, name) is not None
     }
     if wants_vectors:

@@ -17,6 +17,7 @@ class Timing:
         vision: The part in the vision tower, None where it cannot be told.
         language: The part in the language model.
         prepare: Work before that is not in ``total``.
+        processor: Of all threads in ``total``, which neighbours on the machine hardly change.
         vectors: Not normalised, [n, dim]; to see that engines compute the same.
     """
 
@@ -24,4 +25,5 @@ class Timing:
     vision: float | None = None
     language: float | None = None
     prepare: float | None = None
+    processor: float | None = None
     vectors: NDArray[np.floating] = field(default_factory=lambda: np.empty((0, 0)))

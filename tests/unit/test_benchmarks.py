@@ -194,7 +194,7 @@ def test_plotted_lines() -> None:
 
 def test_quantize_tables() -> None:
     def case(sizes: list[int], vectors: list[list[float]]) -> dict[str, Any]:
-        times = [{"total": 3.0}, {"total": 1.0}, {"total": 2.0}]
+        times = [{"processor": 3.0}, {"processor": 2.0}]
         return {"bytes": sizes, "peak": 5e6, "repetitions": times, "vectors": vectors}
 
     vectors = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
