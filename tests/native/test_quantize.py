@@ -382,6 +382,8 @@ def test_keys_are_kept(
     version = reader.fields["general.quantization_version"]
     assert version.contents() == gguf.GGML_QUANT_VERSION
     assert {tensor.data_offset % alignment for tensor in reader.tensors} == {0}
+    assert made.path.stat().st_size % alignment == 0
+    assert made.path.stat().st_size == made.n_bytes
     _core.read_gguf(made.path)
 
 

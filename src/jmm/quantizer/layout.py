@@ -162,9 +162,9 @@ def build_header(
         offsets.append(at)
         fields = (len(tensor.shape), *tensor.shape, TYPES[tensor.type][0], at)
         parts += [_string(tensor.name), struct.pack(f"<I{len(tensor.shape)}QIQ", *fields)]
-        at = _aligned(at + tensor.size, alignment)
+        at = aligned(at + tensor.size, alignment)
     header = b"".join(parts)
-    header = header.ljust(_aligned(len(header), alignment), b"\0")
+    header = header.ljust(aligned(len(header), alignment), b"\0")
     placed = [
         Tensor(tensor.name, tensor.type, tensor.shape, len(header) + offset)
         for tensor, offset in zip(tensors, offsets, strict=True)
@@ -172,7 +172,8 @@ def build_header(
     return header, placed
 
 
-def _aligned(size: int, alignment: int) -> int:
+def aligned(size: int, alignment: int) -> int:
+    """The next multiple of ``alignment``."""
     return -(-size // alignment) * alignment
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jmm import _core
 from jmm.errors import InputError, JmmError, ModelLoadError, OutOfMemoryError
-from jmm.quantizer.layout import TYPES, Tensor, build_header
+from jmm.quantizer.layout import TYPES, Tensor, aligned, build_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -127,7 +127,7 @@ def write(
         OSError: Reading or writing failed.
     """
     header, placed = build_header(plan.keys, [new for _, new in plan.pairs], alignment)
-    size = max((tensor.offset + tensor.size for tensor in placed), default=len(header))
+    size = aligned(max(tensor.offset + tensor.size for tensor in placed), alignment)
     target.truncate(size)
     _write(target, memoryview(header), 0)
     olds = [old for old, _ in plan.pairs]
