@@ -24,6 +24,7 @@ import numpy as np
 from common import inputs, machine, options, table
 from common.shape import HELP_LAYERS, parse_layers, true_width
 from common.team import EngineError, Spec, Worker
+from numpy.typing import NDArray
 
 from jmm import build_info, quantize_model
 from support.tiny import TinyModel
@@ -99,13 +100,11 @@ def measure(arguments: argparse.Namespace, text: Path, tower: Path) -> dict[str,
     }
 
 
-def add_cosines(cases: dict[str, dict[str, Any]], reference: dict[str, Any]) -> None:
-    """Replaces each case's vectors by their cosines to the reference's."""
-    wanted = np.array(reference["vectors"])
-    for case in cases.values():
-        if case:
-            cosines = (np.array(case.pop("vectors")) * wanted).sum(axis=1)
-            case["picture_cosines"], case["text_cosine"] = cosines[:-1].tolist(), cosines[-1]
+def add_cosines(case: dict[str, Any], reference: NDArray[np.float64]) -> None:
+    """Replaces a case's vectors by their cosines to the reference's."""
+    if case:
+        *pictures, text = (np.array(case.pop("vectors")) * reference).sum(axis=1).tolist()
+        case["picture_cosines"], case["text_cosine"] = pictures, text
 
 
 def tables(report: dict[str, Any]) -> str:
@@ -165,16 +164,18 @@ def main() -> None:
         "machine": machine.describe(),
         "engines": {"jmm": {"build": build_info()}},
         "speeds": speeds(sources[1], arguments.types, arguments.threads),
-        "cases": {
-            f"{text}+{tower}": measure(arguments, texts[text], towers[tower])
-            for text, tower in itertools.product(arguments.types, repeat=2)
-        },
+        "cases": {},
     }
-    first = arguments.types[0]
-    if not report["cases"][f"{first}+{first}"]:
-        sys.exit("the first type failed")
-    add_cosines(report["cases"], report["cases"][f"{first}+{first}"])
-    options.keep(arguments, report)
+    reference = None
+    for text, tower in itertools.product(arguments.types, repeat=2):
+        case = measure(arguments, texts[text], towers[tower])
+        if reference is None:
+            if not case:
+                sys.exit("the first pair failed")
+            reference = np.array(case["vectors"])
+        add_cosines(case, reference)
+        report["cases"][f"{text}+{tower}"] = case
+        options.keep(arguments, report)
     print(tables(report))
 
 
