@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from jmm import _core, arguments, checkpoint, runtime
+from jmm import arguments, files, runtime
 from jmm.checkpoint import Header
 from jmm.errors import InputError
 from jmm.progress import progress_bar
@@ -103,32 +103,33 @@ def quantize_model(
     if file_type not in FILE_TYPES:
         raise InputError(f"file_type is {file_type!r}; allowed are {', '.join(FILE_TYPES)}")
     n_threads = arguments.count("n_threads", n_threads, runtime.MAX_THREADS)
-    old, new = os.fspath(source), Path(target)
-    header, found = _read(old)
+    header, found = _read(source)
+    old, new = Path(header.path), Path(os.fsdecode(target))
     if new.exists() and new.samefile(old):
         raise InputError(f"{new}: this is the source itself; write to another file")
     plan = make_plan(header, found, file_type, allow_requantize=allow_requantize)
     n_bytes = sum(tensor.size for tensor in found.tensors)
     n_threads = n_threads or runtime.default_threads()
     with (
-        Path(old).open("rb", buffering=0) as reading,
+        old.open("rb", buffering=0) as reading,
         writer.draft(new, overwrite=overwrite) as writing,
         progress_bar(n_bytes, shown=bool(show_progress), unit="B") as advance,
     ):
         size = writer.write(reading, writing, plan, found.alignment, n_threads, advance)
     types = Counter(tensor.type for _, tensor in plan.pairs)
-    return QuantizedFile(new, size, Path(old).stat().st_size, dict(types), plan.ffn_length)
+    return QuantizedFile(new, size, old.stat().st_size, dict(types), plan.ffn_length)
 
 
-def _read(path: str) -> tuple[Header, Layout]:
-    checkpoint.check_readable(path)
-    metadata, tensors = _core.read_gguf(path)
-    header = Header.of(path, metadata, tensors)
-    if not tensors:
+def _read(path: PathLike) -> tuple[Header, Layout]:
+    header = files.read_header(path)
+    if not header.dtypes:
         raise header.fail("it has no tensors")
     n_parts = header.metadata.get("split.count", 1)
     if n_parts != 1:
         raise header.fail(f"it is one of {n_parts} parts; merge them first")
-    start = min(end - Tensor("", kind, shape, 0).size for kind, shape, end in tensors.values())
+    start = min(
+        end - Tensor("", header.dtypes[name], header.shapes[name], 0).size
+        for name, end in header.ends.items()
+    )
     alignment = int(header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT))
-    return header, read_layout(path, start, alignment)
+    return header, read_layout(header.path, start, alignment)
