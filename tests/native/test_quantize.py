@@ -253,8 +253,9 @@ def padded(source: Path, target: Path, multiple: int) -> None:
 
 
 @pytest.mark.parametrize("order", ["plain", "swapped"])
-@pytest.mark.parametrize("multiple", [32, 256])
-@pytest.mark.parametrize("name", ["qwen25_head80", "qwen2_small"])
+@pytest.mark.parametrize(
+    ("name", "multiple"), [("qwen25_head80", 32), ("qwen25_head80", 256), ("qwen2_small", 256)]
+)
 def test_padding_is_exact(
     name: str,
     multiple: int,
@@ -270,8 +271,6 @@ def test_padding_is_exact(
             tiny.MODELS[name], golden.weights(name), tmp_path / "swapped.gguf"
         )
     width = tiny.MODELS[name].v_ffn
-    if width % multiple == 0:
-        pytest.skip("nothing to pad")
     padded(mmproj, tmp_path / "padded.gguf", multiple)
     new = -(-width // multiple) * multiple
     shapes = {name: value.shape for name, value in values(tmp_path / "padded.gguf").items()}
