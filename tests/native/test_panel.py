@@ -1,4 +1,4 @@
-"""Patch 0019: the blocked matrix product, on widths that no block of it divides."""
+"""Patches 0019 and 0023: the blocked matrix product, on widths that no block of it divides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jmm import Embedder, build_info
+from jmm import Embedder, build_info, quantize_model
 from support import gguf_writer, tiny
 from support.gguf_writer import FileType
 
@@ -29,6 +29,8 @@ WIDE = replace(
 )
 # Q8_0 has blocks of 32; half of an integer block is left over here.
 WIDE_Q8_0 = replace(WIDE, hidden=352, ffn=672, mrope_section=(12, 16, 16))
+# K-quants have blocks of 256.
+WIDE_K = replace(WIDE, hidden=512, ffn=768, mrope_section=(16, 24, 24))
 N_CHARACTERS = (1, 9, 50, 113, 301)
 
 flags = build_info()["system_info"]
@@ -90,6 +92,35 @@ def test_activations_beside_quantized_weights(model: Callable[..., Path]) -> Non
     """Upstream's eight bits would be 1e-2 off."""
     wanted = vectors(model("Q8_0", "F32"), 1024)
     assert relative(vectors(model("Q8_0", "Q8_0"), 1024), wanted) <= 1e-3
+
+
+def held_by(path: Path) -> tiny.Weights:
+    """WIDE_K's weights as a quantized file holds them, by their parameter names."""
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    weights = {}
+    for name, value in tiny.weights(WIDE_K).items():
+        for own_name, _ in gguf_writer.text_tensors({name: value}):
+            tensor = tensors[own_name]
+            held = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            weights[name] = held.reshape(value.shape).astype(np.float32)
+    return weights
+
+
+@needs_panel
+@pytest.mark.parametrize(
+    "file_type", ["q4_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl", "iq4_xs"]
+)
+def test_activations_beside_every_quantized_type(
+    model: Callable[..., Path], tmp_path: Path, file_type: str
+) -> None:
+    """The file's own values in F32 are the right ones, as the gguf package reads them."""
+    plain = gguf_writer.write_text(WIDE_K, tiny.weights(WIDE_K), tmp_path / "f32.gguf")
+    quantized, same = tmp_path / "quantized.gguf", tmp_path / "same.gguf"
+    quantize_model(plain, quantized, file_type)
+    gguf_writer.write_text(WIDE_K, held_by(quantized), same)
+    wanted = vectors(same, 1024)
+    assert relative(vectors(quantized, 1024), wanted) <= 1e-3
+    assert relative(vectors(quantized, 7, 1), vectors(quantized, 1024)) <= 2e-6
 
 
 @needs_panel
