@@ -1,0 +1,298 @@
+"""How well do vectors find pages: the reference, F16, quantized files, single and multi-vector?
+
+    python benchmarks/bench_quality.py SET --reference HF_FOLDER \\
+        --run f16 text-f16.gguf mmproj-f16.gguf --run q8_0 text-q8_0.gguf mmproj-q8_0.gguf
+
+SET is a folder of queries, pages and qrels as quality/collection.py describes it. A run is a label,
+the files of a model (none for the built-in one) and options of its Embedder as NAME=VALUE. mteb
+searches and scores; pip install mteb==2.26.24 without its extras. docs/quality.md explains the
+columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import machine, table
+from quality import collection, intervals
+from quality.collection import Collection, CollectionError
+
+import jmm
+
+REFERENCE = "transformers"
+VECTORS = ("single", "multi")
+LIBRARIES = ("mteb", "pytrec_eval-terrier", "datasets", "torch", "transformers", "numpy", "pillow")
+
+
+def parse_run(words: list[str]) -> tuple[str, list[str], dict[str, Any]]:
+    """Label, files and options of one --run."""
+    label, *rest = words
+    files = [word for word in rest if "=" not in word]
+    options = dict(parse_option(word) for word in rest if "=" in word)
+    if len(files) > 2 or rest[: len(files)] != files:
+        raise ValueError(f"--run {' '.join(words)}: LABEL [TEXT [MMPROJ]] [NAME=VALUE ...]")
+    return label, files, options
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, where a value that is JSON is taken as such: numbers, true, null."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def measure(
+    arguments: argparse.Namespace, pages: Collection, label: str, make: Callable[[], Any]
+) -> list[dict[str, Any]]:
+    """The rows of one retriever; what it cannot do is said and left out."""
+    from quality import task
+
+    rows = []
+    try:
+        retriever = make()
+    except (OSError, ValueError) as error:
+        print(f"left out: {label}: {error}", file=sys.stderr)
+        return []
+    try:
+        for vectors in arguments.vectors:
+            try:
+                outcome = task.evaluate(
+                    pages,
+                    retriever,
+                    items=arguments.items,
+                    multi_vector=vectors == "multi",
+                    batch=arguments.batch,
+                )
+            except (TypeError, ValueError) as error:  # no projector, or no such option yet
+                name = type(error).__name__
+                print(f"left out: {label}, {vectors}: {name}: {error}", file=sys.stderr)
+                continue
+            rows.append(row(label, vectors, outcome, retriever.info(), arguments.seed))
+    finally:
+        retriever.close()
+    return rows
+
+
+def row(label: str, vectors: str, outcome: Any, info: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What is kept of one retriever and one kind of vectors."""
+    return {
+        "model": label,
+        "vectors": vectors,
+        "info": info,
+        "dim": outcome.dim,
+        "vectors_per_page": outcome.tokens,
+        "means": outcome.means,
+        "intervals": {
+            metric: intervals.interval(values, seed) for metric, values in outcome.per_query.items()
+        },
+        "per_query": {
+            metric: [round(float(value), 6) for value in values]
+            for metric, values in outcome.per_query.items()
+        },
+        "ranking": outcome.ranking,
+    }
+
+
+def compare(rows: list[dict[str, Any]], seed: int) -> None:
+    """Adds to each row its differences to the first row of equal vectors, query by query.
+
+    ``same_ten`` is the share of queries whose first ten pages are the same in the same order.
+    """
+    first: dict[str, dict[str, Any]] = {}
+    for each in rows:
+        base = first.setdefault(each["vectors"], each)
+        if base is each:
+            continue
+        each["baseline"] = base["model"]
+        each["differences"] = {}
+        for metric, values in each["per_query"].items():
+            paired = np.subtract(values, base["per_query"][metric])
+            each["differences"][metric] = [
+                float(paired.mean()),
+                *intervals.interval(paired, seed),
+            ]
+        same = [each["ranking"][query] == ranking for query, ranking in base["ranking"].items()]
+        each["same_ten"] = sum(same) / len(same)
+
+
+def tables(report: dict[str, Any]) -> str:
+    """The scores, and below them the differences to the first row of equal vectors."""
+    rows = report["rows"]
+    if not rows:
+        return "nothing was measured"
+    metrics = list(rows[0]["means"])
+    scores = [
+        [
+            each["model"],
+            each["vectors"],
+            f"{each['info']['bytes'] / 1e6:.1f}",
+            f"{each['vectors_per_page']:.0f} x {each['dim']}",
+            *(_with_interval(each["means"][m], each["intervals"][m]) for m in metrics),
+        ]
+        for each in rows
+    ]
+    parts = [table.markdown(["model", "vectors", "MB", "per page", *metrics], scores)]
+    against = [
+        [
+            f"{each['model']} - {each['baseline']}",
+            each["vectors"],
+            *(
+                _with_interval(each["differences"][m][0], each["differences"][m][1:], "+")
+                for m in metrics
+            ),
+            f"{each['same_ten']:.1%}",
+        ]
+        for each in rows
+        if "baseline" in each
+    ]
+    if against:
+        parts.append(table.markdown(["difference", "vectors", *metrics, "same ten"], against))
+    return "\n\n".join(parts)
+
+
+def _with_interval(mean: float, limits: list[float], sign: str = "") -> str:
+    low, high = limits
+    return f"{mean:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})"
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def describe(arguments: argparse.Namespace, pages: Collection) -> dict[str, Any]:
+    """What the JSON begins with; folders of this machine are left out."""
+    made = arguments.set / "set.json"
+    runs = [
+        [label, *(Path(file).name for file in files), options]
+        for label, files, options in map(parse_run, arguments.run)
+    ]
+    kept = ("items", "vectors", "text_chars", "batch", "threads", "option", "seed")
+    return {
+        "benchmark": "quality",
+        "command": {name: vars(arguments)[name] for name in kept} | {"runs": runs},
+        "machine": machine.describe(),
+        "build_info": jmm.build_info(),
+        "versions": versions(),
+        "set": {
+            "name": pages.name,
+            "pages": len(getattr(pages, arguments.items)),
+            "queries": len(pages.queries),
+            "fingerprint": pages.fingerprint(arguments.items),
+            "relevant": sum(score > 0 for s in pages.qrels.values() for score in s.values()),
+            "made_by": json.loads(made.read_text()) if made.is_file() else None,
+        },
+        "bootstrap": {"resamples": intervals.N_RESAMPLES, "level": intervals.LEVEL},
+    }
+
+
+def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("set", type=Path, help="folder of queries, pages and qrels")
+    parser.add_argument(
+        "--run", nargs="+", action="append", default=[], metavar="WORD",
+        help="LABEL [TEXT.gguf [MMPROJ.gguf]] [NAME=VALUE ...]; again for each model",
+    )  # fmt: skip
+    parser.add_argument("--reference", type=Path, help="Hugging Face folder for transformers")
+    parser.add_argument("--items", choices=["images", "texts"], default="images")
+    parser.add_argument("--vectors", nargs="+", choices=VECTORS, default=["single"])
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="for every run; profile, min_pixels and max_pixels for the reference too",
+    )  # fmt: skip
+    parser.add_argument("--text-chars", type=int, help="only so many first ones of a page's text")
+    parser.add_argument("--queries", type=int, help="only so many, evenly spaced")
+    parser.add_argument("--batch", type=int, default=16, help="items per call")
+    parser.add_argument("--threads", type=int, default=machine.cores())
+    parser.add_argument("--seed", type=int, default=0, help="of the bootstrap")
+    parser.add_argument(
+        "--before", nargs="+", type=Path, default=[], metavar="FILE.json",
+        help="kept results of the same set, whose rows come first",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, help="keep the results as JSON")
+    return parser.parse_args(words)
+
+
+def retrievers(arguments: argparse.Namespace) -> list[tuple[str, Callable[[], Any]]]:
+    """Label and maker of each, the reference first."""
+    common = dict(map(parse_option, arguments.option))
+    result: list[tuple[str, Callable[[], Any]]] = []
+    if arguments.reference:
+        shared = {"profile", "min_pixels", "max_pixels"}
+        options = {name: value for name, value in common.items() if name in shared}
+
+        def reference() -> Any:
+            from quality.with_transformers import TransformersRetriever
+
+            return TransformersRetriever(
+                arguments.reference, n_threads=arguments.threads, **options
+            )
+
+        result.append((REFERENCE, reference))
+    for label, files, options in map(parse_run, arguments.run):
+
+        def run(files: list[str] = files, options: dict[str, Any] = options) -> Any:
+            from quality.with_jmm import JmmRetriever
+
+            settings = {"n_threads": arguments.threads, **common, **options}
+            return JmmRetriever(files, settings)
+
+        result.append((label, run))
+    return result
+
+
+def kept_rows(paths: list[Path], fingerprint: str) -> list[dict[str, Any]]:
+    """The rows of earlier runs.
+
+    Raises:
+        CollectionError: A run was on another set.
+    """
+    rows = []
+    for path in paths:
+        kept = json.loads(path.read_text())
+        if kept["set"]["fingerprint"] != fingerprint:
+            raise CollectionError(f"{path}: another set, or other options of it")
+        rows += kept["rows"]
+    return rows
+
+
+def main() -> None:
+    arguments = arguments_of()
+    try:
+        pages = collection.read(arguments.set)
+        pages = pages.shortened(arguments.text_chars).thinned(arguments.queries)
+        if not getattr(pages, arguments.items):
+            raise CollectionError(f"{arguments.set}: the pages have no {arguments.items}")
+        report = describe(arguments, pages)
+        rows = kept_rows(arguments.before, report["set"]["fingerprint"])
+    except CollectionError as error:
+        sys.exit(str(error))
+    report["rows"] = rows
+    for label, make in retrievers(arguments):
+        rows += measure(arguments, pages, label, make)
+        compare(rows, arguments.seed)
+        # After each, so that a broken run keeps what it has.
+        if arguments.output:
+            arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    compare(rows, arguments.seed)
+    if not rows:
+        sys.exit("nothing was measured")
+    print(tables(report))
+
+
+if __name__ == "__main__":
+    main()

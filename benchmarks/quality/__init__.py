@@ -1,0 +1,1 @@
+"""Retrieval quality: sets of pages, retrievers, and the intervals around their scores."""
