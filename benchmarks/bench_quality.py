@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ import jmm
 
 REFERENCE = "transformers"
 VECTORS = ("single", "multi")
+# Those that the reference has too.
+SHARED_OPTIONS = ("profile", "min_pixels", "max_pixels")
 LIBRARIES = ("mteb", "pytrec_eval-terrier", "datasets", "torch", "transformers", "numpy", "pillow")
 
 
@@ -229,30 +232,28 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
 
 def retrievers(arguments: argparse.Namespace) -> list[tuple[str, Callable[[], Any]]]:
     """Label and maker of each, the reference first."""
-    common = dict(map(parse_option, arguments.option))
+    everyone = dict(map(parse_option, arguments.option))
     result: list[tuple[str, Callable[[], Any]]] = []
     if arguments.reference:
-        shared = {"profile", "min_pixels", "max_pixels"}
-        options = {name: value for name, value in common.items() if name in shared}
-
-        def reference() -> Any:
-            from quality.with_transformers import TransformersRetriever
-
-            return TransformersRetriever(
-                arguments.reference, n_threads=arguments.threads, **options
-            )
-
-        result.append((REFERENCE, reference))
+        shared = {name: value for name, value in everyone.items() if name in SHARED_OPTIONS}
+        settings = {"n_threads": arguments.threads} | shared
+        result.append((REFERENCE, partial(_reference, arguments.reference, settings)))
     for label, files, options in map(parse_run, arguments.run):
-
-        def run(files: list[str] = files, options: dict[str, Any] = options) -> Any:
-            from quality.with_jmm import JmmRetriever
-
-            settings = {"n_threads": arguments.threads, **common, **options}
-            return JmmRetriever(files, settings)
-
-        result.append((label, run))
+        settings = {"n_threads": arguments.threads} | everyone | options
+        result.append((label, partial(_embedder, files, settings)))
     return result
+
+
+def _reference(folder: Path, settings: dict[str, Any]) -> Any:
+    from quality.with_transformers import TransformersRetriever
+
+    return TransformersRetriever(folder, **settings)
+
+
+def _embedder(files: list[str], settings: dict[str, Any]) -> Any:
+    from quality.with_jmm import JmmRetriever
+
+    return JmmRetriever(files, settings)
 
 
 def kept_rows(paths: list[Path], fingerprint: str) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ class TransformersRetriever:
     ) -> None:
         torch.set_num_threads(n_threads)
         transformers.logging.disable_progress_bar()
+        transformers.logging.set_verbosity_error()
         kind = json.loads((folder / "config.json").read_text())["model_type"]
         self._has_vision = kind in _VISION
         self._profile = PROFILES[profile or ("qwen2.5-vl" if self._has_vision else "text")]
