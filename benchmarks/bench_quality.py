@@ -12,6 +12,7 @@ columns.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -193,7 +194,7 @@ def describe(arguments: argparse.Namespace, pages: Collection) -> dict[str, Any]
         "versions": versions(),
         "set": {
             "name": pages.name,
-            "pages": len(getattr(pages, arguments.items)),
+            "pages": len(pages.items(arguments.items)),
             "queries": len(pages.queries),
             "fingerprint": pages.fingerprint(arguments.items),
             "relevant": sum(score > 0 for s in pages.qrels.values() for score in s.values()),
@@ -273,11 +274,11 @@ def kept_rows(paths: list[Path], fingerprint: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     arguments = arguments_of()
+    if importlib.util.find_spec("mteb") is None:
+        sys.exit("pip install mteb==2.26.24, without its extras")
     try:
         pages = collection.read(arguments.set)
         pages = pages.shortened(arguments.text_chars).thinned(arguments.queries)
-        if not getattr(pages, arguments.items):
-            raise CollectionError(f"{arguments.set}: the pages have no {arguments.items}")
         report = describe(arguments, pages)
         rows = kept_rows(arguments.before, report["set"]["fingerprint"])
     except CollectionError as error:

@@ -68,6 +68,25 @@ class Collection:
         qrels = {query: pages for query, pages in self.qrels.items() if query in kept}
         return Collection(self.name, kept, self.images, self.texts, qrels)
 
+    def items(self, kind: str) -> dict[str, Any]:
+        """What is embedded of each page.
+
+        Args:
+            kind: "images" or "texts".
+
+        Raises:
+            CollectionError: The pages have none of the kind, or one has a blank text.
+        """
+        found: dict[str, Any] = getattr(self, kind)
+        if not found:
+            raise CollectionError(f"{self.name}: the pages have no {kind}")
+        blank = [page for page, item in found.items() if isinstance(item, str) and not item.strip()]
+        if blank:
+            raise CollectionError(
+                f"{self.name}: {len(blank)} pages have a blank text, {blank[0]!r} first"
+            )
+        return found
+
     def fingerprint(self, items: str) -> str:
         """Tells sets apart: queries, qrels, page ids and, if they are embedded, the texts."""
         pages = self.texts if items == "texts" else list(self.images)

@@ -130,7 +130,7 @@ class _Task(AbsTaskRetrieval):
         self.found: dict[str, dict[str, float]] = {}
 
     def load_data(self, **_: Any) -> None:
-        pages = getattr(self._collection, self._items)
+        pages = self._collection.items(self._items)
         column = self._items.removesuffix("s")
         kind = datasets.Image() if column == "image" else datasets.Value("string")
         features = datasets.Features({"id": datasets.Value("string"), column: kind})
@@ -195,4 +195,6 @@ class _Model:
             return maxsim(queries, documents)
         return queries @ documents.T
 
-    similarity_pairwise = similarity
+    def similarity_pairwise(self, queries: Vectors, documents: Vectors) -> np.ndarray:
+        """Of the protocol; retrieval does not call it."""
+        raise NotImplementedError

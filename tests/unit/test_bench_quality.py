@@ -129,6 +129,16 @@ def test_pages_are_either_all_pictures_or_none(tmp_path: Path) -> None:
         collection.read(small_set(tmp_path, corpus=corpus))
 
 
+def test_what_is_embedded(tmp_path: Path) -> None:
+    found = collection.read(small_set(tmp_path))
+    assert found.items("texts") == {"7": "a page", "b": "more"}
+    with pytest.raises(CollectionError, match="no images"):
+        found.items("images")
+    found.texts["b"] = " \n"
+    with pytest.raises(CollectionError, match="1 pages have a blank text, 'b'"):
+        found.items("texts")
+
+
 # --- queries from the pages' text ---
 
 
