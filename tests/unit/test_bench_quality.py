@@ -303,7 +303,7 @@ for multi in (False, True):
 
 def run_python(*words: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, *words], cwd=BENCHMARKS, capture_output=True, text=True, timeout=600
+        [sys.executable, *words], cwd=BENCHMARKS, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
