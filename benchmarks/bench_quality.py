@@ -182,13 +182,15 @@ def describe(arguments: argparse.Namespace, pages: Collection) -> dict[str, Any]
     """What the JSON begins with; folders of this machine are left out."""
     made = arguments.set / "set.json"
     runs = [
-        [label, *(Path(file).name for file in files), options]
+        [label, *map(_nameless, files), {name: _nameless(v) for name, v in options.items()}]
         for label, files, options in map(parse_run, arguments.run)
     ]
-    kept = ("items", "vectors", "text_chars", "batch", "threads", "option", "seed")
+    kept = ("items", "vectors", "text_chars", "batch", "threads", "seed")
+    everyone = {name: _nameless(v) for name, v in map(parse_option, arguments.option)}
+    command = {name: vars(arguments)[name] for name in kept}
     return {
         "benchmark": "quality",
-        "command": {name: vars(arguments)[name] for name in kept} | {"runs": runs},
+        "command": command | {"option": everyone, "runs": runs},
         "machine": machine.describe(),
         "build_info": jmm.build_info(),
         "versions": versions(),
@@ -202,6 +204,12 @@ def describe(arguments: argparse.Namespace, pages: Collection) -> dict[str, Any]
         },
         "bootstrap": {"resamples": intervals.N_RESAMPLES, "level": intervals.LEVEL},
     }
+
+
+def _nameless(value: Any) -> Any:
+    """A file's path without its folder, anything else as it is."""
+    is_file = isinstance(value, str) and Path(value).is_file()
+    return Path(value).name if is_file else value
 
 
 def arguments_of(words: list[str] | None = None) -> argparse.Namespace:

@@ -81,7 +81,7 @@ def retype(source: Path, target: Path, file_type: str) -> None:
 
 
 def tiny_pair(folder: Path) -> None:
-    """FOLDER/hf and FOLDER/TYPE-text.gguf, FOLDER/TYPE-mmproj.gguf."""
+    """FOLDER/hf, FOLDER/projector.gguf, FOLDER/TYPE-text.gguf and FOLDER/TYPE-mmproj.gguf."""
     import safetensors.numpy
 
     from support import reference
@@ -96,6 +96,7 @@ def tiny_pair(folder: Path) -> None:
         f"{PROJECTOR}.bias": rng.standard_normal(MULTI_VECTOR_DIM, np.float32) / 8,
     }
     safetensors.numpy.save_file(projector, target / f"{PROJECTOR}.safetensors")
+    _write_projector(folder / "projector.gguf", projector)
     reference.tokenizer(model, True).save(str(target / "tokenizer.json"))
     (target / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
@@ -104,6 +105,16 @@ def tiny_pair(folder: Path) -> None:
         stem = folder / file_type.lower()
         gguf_writer.write_text(model, weights, Path(f"{stem}-text.gguf"), file_type)
         gguf_writer.write_mmproj(model, weights, Path(f"{stem}-mmproj.gguf"), file_type)
+
+
+def _write_projector(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    writer = gguf.GGUFWriter(path, "qwen2vl")
+    for name, value in tensors.items():
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def main() -> None:

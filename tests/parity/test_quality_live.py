@@ -76,17 +76,22 @@ def n_around(profile: str) -> int:
 def test_same_scores_as_transformers(profile: str, models: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.json"
     files = [models / "f32-text.gguf", models / "f32-mmproj.gguf"]
+    projector = f"projector={models / 'projector.gguf'}"
     run(
         *("bench_quality.py", make_set(tmp_path / "set"), "--option", f"profile={profile}"),
         *("--reference", models / "hf", "--vectors", "single", "multi"),
-        *("--run", "F32", *files, "--output", output),
+        *("--run", "F32", *files, projector, "--output", output),
     )
     rows = json.loads(output.read_text())["rows"]
-    single, multi, ours = rows[:3]
-    assert [row["model"] for row in rows[:3]] == ["transformers", "transformers", "F32"]
-    assert ours["vectors"] == "single"
-    assert ours["per_query"] == single["per_query"]
-    assert ours["same_ten"] == 1
+    assert [(row["model"], row["vectors"]) for row in rows] == [
+        *(("transformers", "single"), ("transformers", "multi")),
+        *(("F32", "single"), ("F32", "multi")),
+    ]
+    single, multi, *ours = rows
+    for own, right in zip(ours, (single, multi), strict=True):
+        assert own["per_query"] == right["per_query"]
+        assert own["same_ten"] == 1
+        assert own["vectors_per_page"] == right["vectors_per_page"]
     assert (multi["dim"], single["dim"]) == (128, 64)
     assert multi["vectors_per_page"] == pytest.approx(
         np.mean(list(SIZES.values())) + n_around(profile)
