@@ -7,7 +7,7 @@ the reference's constant 1e-6 and not the text model's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,9 @@ from support.tiny import TinyModel, Weights
 FileType = Literal["F32", "F16", "BF16", "Q8_0"]
 FILE_TYPES: tuple[FileType, ...] = ("F32", "F16", "BF16", "Q8_0")
 CONTEXT_LENGTH = 32768
+
+# Tensors by name, with the type of each: "F32", "F16", "BF16", "Q8_0", "I32", ...
+Typed = Mapping[str, tuple[NDArray[np.float32], str]]
 
 _FTYPE = {
     "F32": gguf.LlamaFileType.ALL_F32,
@@ -119,6 +122,16 @@ def _add_tensors(
         writer.add_tensor(name, data, raw_dtype=qtype)
 
 
+def _add_typed(writer: gguf.GGUFWriter, tensors: Typed | None) -> None:
+    for name, (value, type_name) in (tensors or {}).items():
+        if type_name.startswith("I"):
+            writer.add_tensor(name, np.ascontiguousarray(value, f"int{type_name[1:]}"))
+            continue
+        qtype = gguf.GGMLQuantizationType[type_name]
+        data = gguf.quants.quantize(np.ascontiguousarray(value, np.float32), qtype)
+        writer.add_tensor(name, data, raw_dtype=qtype)
+
+
 def _finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -146,6 +159,7 @@ def write_text(
     *,
     name: str | None = None,
     metadata: dict[str, str] | None = None,
+    extra: Typed | None = None,
 ) -> Path:
     """Writes the language model.
 
@@ -157,6 +171,7 @@ def write_text(
             multiple of 32 fall back to F16.
         name: ``general.name``; default is the model's.
         metadata: Further string keys.
+        extra: Further tensors.
 
     Returns:
         ``path``.
@@ -186,6 +201,7 @@ def write_text(
     writer.add_bos_token_id(vocab.id("<|endoftext|>"))
     writer.add_add_bos_token(False)
     _add_tensors(writer, text_tensors(weights), file_type)
+    _add_typed(writer, extra)
     _finish(writer)
     return path
 
@@ -199,6 +215,7 @@ def write_mmproj(
     weight_flat: bool = False,
     name: str | None = None,
     metadata: dict[str, str] | None = None,
+    extra: Typed | None = None,
 ) -> Path:
     """Writes the vision tower.
 
@@ -211,6 +228,7 @@ def write_mmproj(
             columns (channel, frame, y, x).
         name: ``general.name``; default is the model's.
         metadata: Further string keys.
+        extra: Further tensors.
 
     Returns:
         ``path``.
@@ -236,5 +254,61 @@ def write_mmproj(
         writer.add_clip_projector_type("qwen2vl_merger")
     writer.add_vision_attention_layernorm_eps(tiny.VISION_EPS)
     _add_tensors(writer, vision_tensors(weights, weight_flat), file_type)
+    _add_typed(writer, extra)
+    _finish(writer)
+    return path
+
+
+def write_projector(path: Path, tensors: Typed) -> Path:
+    """Writes a file of nothing but the multi-vector projector.
+
+    Returns:
+        ``path``.
+    """
+    writer = gguf.GGUFWriter(path, "projector")
+    _add_typed(writer, tensors)
+    _finish(writer)
+    return path
+
+
+def write_adapter(
+    path: Path,
+    pairs: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]],
+    *,
+    alpha: float,
+    file_type: str = "F32",
+    settings: Mapping[str, Any] | None = None,
+    extra: Typed | None = None,
+) -> Path:
+    """Writes a LoRA adapter, as llama.cpp's ``convert_lora_to_gguf.py`` does.
+
+    Args:
+        path: File to write.
+        pairs: Tensor name to ``(a [rank, n_in], b [n_out, rank])``.
+        alpha: The change is ``alpha / rank * b @ a``.
+        file_type: Type of the tensors.
+        settings: Keys that differ: a str, float, int, bool or list; None leaves the key out.
+        extra: Further tensors.
+
+    Returns:
+        ``path``.
+    """
+    keys = {
+        "general.architecture": "qwen2vl",
+        "general.type": "adapter",
+        "adapter.type": "lora",
+        "adapter.lora.alpha": float(alpha),
+    } | dict(settings or {})
+    writer = gguf.GGUFWriter(path, keys.pop("general.architecture"))
+    for key, value in keys.items():
+        add = {str: writer.add_string, float: writer.add_float32, bool: writer.add_bool}.get(
+            type(value), writer.add_array if isinstance(value, list) else writer.add_uint32
+        )
+        if value is not None:
+            add(key, value)
+    for name, (low, high) in pairs.items():
+        tensors = {f"{name}.lora_a": (low, file_type), f"{name}.lora_b": (high, file_type)}
+        _add_typed(writer, tensors)
+    _add_typed(writer, extra)
     _finish(writer)
     return path
