@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jmm.checkpoint import PROJECTOR_WEIGHT as WEIGHT
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from jmm.checkpoint import Header
 
-WEIGHT = "multi_vector_projector.weight"
 BIAS = "multi_vector_projector.bias"
 
 
@@ -50,11 +50,8 @@ class Projector:
             ModelLoadError: The adapter's pair does not fit.
         """
         names = (f"{WEIGHT}.lora_a", f"{WEIGHT}.lora_b")
-        present = [name for name in names if name in adapter.shapes]
-        if not present:
+        if names[0] not in adapter.shapes:
             return self
-        if len(present) == 1:
-            raise adapter.fail(f"it has {present[0]} without its counterpart")
         low, high = (adapter.array(name) for name in names)  # [rank, n_embd], [dim, rank]
         if low.shape[1:] != self.weight.shape[:1] or high.shape != (self.dim, low.shape[0]):
             raise adapter.fail(
@@ -84,14 +81,13 @@ def read(header: Header) -> Projector:
     Raises:
         ModelLoadError: The file has none, or it cannot be used.
     """
-    if WEIGHT not in header.shapes:
-        raise header.fail(f"the file has no tensor {WEIGHT}, the multi-vector projector")
+    for name in (WEIGHT, BIAS):
+        if name not in header.shapes:
+            raise header.fail(f"the file has no tensor {name}, of the multi-vector projector")
     weight = header.array(WEIGHT)
     if weight.ndim != 2:
         raise header.fail(f"tensor {WEIGHT} has shape {list(weight.shape)}; two axes are needed")
-    bias = np.zeros(len(weight), np.float32)
-    if BIAS in header.shapes:
-        bias = header.array(BIAS)
+    bias = header.array(BIAS)
     if bias.shape != weight.shape[:1]:
         raise header.fail(f"tensor {BIAS} has shape {list(bias.shape)}; {len(weight)} is needed")
     return Projector(np.ascontiguousarray(weight.T), bias)
