@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
+from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import ContextOverflowError, InputError
 from jmm.images import is_image, to_rgb
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from jmm.profiles import Picture
 
 _MAGIC = b"jmm vision tokens 1\n"
-_MERGED = 4  # patches per token
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +52,27 @@ class VisionTokens:
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
-        grid_h, grid_w = self.grid
-        if (
-            values.dtype != np.float32
-            or values.ndim != 2
-            or len(values) * _MERGED != grid_h * grid_w
-        ):
+        try:
+            grid_h, grid_w = map(operator.index, self.grid)
+        except (TypeError, ValueError):
             raise InputError(
-                f"vision tokens of {grid_h} x {grid_w} patches are float32 "
-                f"[{grid_h * grid_w // _MERGED}, dim]; {values.dtype} {list(values.shape)} given"
+                f"the grid of vision tokens is {self.grid!r}; two whole numbers are needed"
+            ) from None
+        if min(grid_h, grid_w) < 1 or grid_h % MERGE_SIZE or grid_w % MERGE_SIZE:
+            raise InputError(
+                f"the grid of vision tokens is {grid_h} x {grid_w}; both must be multiples of "
+                f"{MERGE_SIZE} above 0"
             )
-        if not np.isfinite(values).all():
-            raise InputError("the vision tokens hold NaN or infinity")
+        n_tokens = grid_h * grid_w // MERGE_SIZE**2
+        if values.dtype != np.float32 or values.ndim != 2 or len(values) != n_tokens:
+            raise InputError(
+                f"vision tokens of {grid_h} x {grid_w} patches are float32 [{n_tokens}, dim]; "
+                f"{values.dtype} {list(values.shape)} given"
+            )
+        if values.shape[1] == 0 or not np.isfinite(values).all():
+            raise InputError("the vision tokens hold no numbers, NaN or infinity")
         object.__setattr__(self, "values", np.ascontiguousarray(values))
-        object.__setattr__(self, "grid", (int(grid_h), int(grid_w)))
+        object.__setattr__(self, "grid", (grid_h, grid_w))
 
     def to_bytes(self) -> bytes:
         """The tokens as bytes, little-endian, for `from_bytes`."""
@@ -72,21 +80,25 @@ class VisionTokens:
         return _MAGIC + json.dumps(head).encode() + b"\n" + self.values.astype("<f4").tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> VisionTokens:
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> VisionTokens:
         """The tokens that `to_bytes` wrote.
 
         Raises:
             InputError: The bytes are something else, damaged or cut short.
         """
         try:
-            if not data.startswith(_MAGIC):
+            if not isinstance(data, bytes | bytearray | memoryview):
+                raise TypeError(f"{type(data).__name__} given")
+            if not bytes(data[: len(_MAGIC)]) == _MAGIC:
                 raise ValueError("they start otherwise")
-            head, values = data[len(_MAGIC) :].split(b"\n", 1)
+            head, values = bytes(data)[len(_MAGIC) :].split(b"\n", 1)
             fields = json.loads(head)
             (grid_h, grid_w), dim = fields["grid"], fields["dim"]
             array = np.frombuffer(values, "<f4").astype(np.float32).reshape(-1, dim)
             return cls(array, (grid_h, grid_w), str(fields["fingerprint"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(f"these are not the bytes of vision tokens: {error}") from None
 
 
@@ -122,7 +134,8 @@ class Reader:
             InputError, OutOfMemoryError: As of `to_rgb`.
         """
         if isinstance(source, Image.Image) or hasattr(source, "read"):
-            return _Taken(self._rgb(source))
+            picture = self._rgb(source)
+            return _Taken(picture.copy() if picture is source else picture)
         return source
 
     def __call__(self, source: Any) -> Picture:

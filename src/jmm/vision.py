@@ -12,7 +12,7 @@ import numpy as np
 
 from jmm import _core, arguments, checkpoint, profiles, runtime
 from jmm.ahead import map_ahead
-from jmm.errors import DecodeError, NonFiniteError
+from jmm.errors import DecodeError, InputError, NonFiniteError
 from jmm.files import read_header
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource, is_image
 from jmm.kinds import READER_THREADS
@@ -203,6 +203,8 @@ def _windows(
     )
     with closing(items):
         for index, item in enumerate(items):
+            if not isinstance(item, Exception) and isinstance(item[-1], bool):
+                item = InputError("a picture is needed, and these VisionTokens are encoded already")
             if isinstance(item, Exception):
                 arguments.fail(item, index, on_error)
                 continue
