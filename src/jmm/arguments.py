@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -91,22 +91,9 @@ def listed(items: object, what: str) -> list[Any]:
     return list(items)
 
 
-def picked(items: Iterable[Any], key: str | Callable[[Any], Any] | None) -> Iterator[Any]:
-    """The part of each item that is to be embedded.
-
-    Args:
-        items: Anything that can be iterated.
-        key: A key of each item, a function of it, or None for the item itself.
-
-    Raises:
-        InputError: ``items`` cannot be iterated.
-    """
-    if not isinstance(items, Iterable):
-        raise InputError(f"{type(items).__name__} given; an iterable of items is needed")
-    if key is None:
-        return iter(items)
-    function = key if callable(key) else operator.itemgetter(key)
-    return map(function, items)
+def picker(key: str | Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    """What takes that part of an item that is to be embedded: None for the item itself."""
+    return key if key is None or callable(key) else operator.itemgetter(key)
 
 
 def text(item: object) -> str:

@@ -511,7 +511,8 @@ class Embedder:
 
         Raises:
             JmmError: As of the other methods, once the iteration comes to it; ``index`` counts
-                the items from 0. What ``items`` itself raises passes through.
+                the items from 0. An item without the ``key`` is a bad item. What ``items`` itself
+                raises passes through.
 
         Example:
             >>> import numpy as np
@@ -532,7 +533,9 @@ class Embedder:
         options = Options(
             task, multi_vector, truncate_dim, normalize, precision, ranges, batch_size, on_error
         )
-        return self._iterate(arguments.picked(items, key), kinds[kind], options)
+        if isinstance(items, Mapping) or is_picture(items) or not isinstance(items, Iterable):
+            raise InputError(f"{type(items).__name__} given; an iterable of items is needed")
+        return self._iterate(items, kinds[kind], arguments.picker(key), options)
 
     def encode_vision(
         self,
@@ -583,13 +586,17 @@ class Embedder:
         return result[0] if one else result
 
     def _iterate(
-        self, items: Iterable[Any], kind: Callable[[str], Kind], options: Options
+        self,
+        items: Iterable[Any],
+        kind: Callable[[str], Kind],
+        picker: Callable[[Any], Any] | None,
+        options: Options,
     ) -> Iterator[Vectors]:
         self._engine.check()
         task = self._check_task(options.task)
         n_components = self._n_components(options)
         pipeline = self._pipeline(task, options, ITER_ITEMS)
-        with closing(pipeline.windows(items, kind(task))) as windows:
+        with closing(pipeline.windows(items, kind(task).of_part(picker))) as windows:
             for window in windows:
                 rows = self._rows(len(window), task, options)
                 first = window[0][0]
@@ -641,7 +648,7 @@ class Embedder:
     def _check_task(self, task: str | None) -> str:
         if task is None:
             return getattr(self, "_task", self._tasks[0])
-        if task not in self._tasks:
+        if not isinstance(task, str) or task not in self._tasks:
             owner = (
                 "the adapters are for"
                 if self._files.adapters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Sequence_
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from jmm import arguments
@@ -54,6 +54,12 @@ class Kind:
     read: Callable[[Any], Any]
     place: Callable[[Any], Item]
     n_threads: int = 0
+
+    def of_part(self, picker: Callable[[Any], Any] | None) -> Kind:
+        """The same of the part that ``picker`` takes of each item; None for the whole."""
+        if picker is None:
+            return self
+        return replace(self, take=lambda item: self.take(picker(item)))
 
 
 @dataclass(frozen=True)

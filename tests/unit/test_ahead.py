@@ -1,0 +1,164 @@
+"""Work on the next items: order, bounds, errors, and threads that end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from jmm.ahead import map_ahead
+
+SETTINGS = [(0, 1), (0, 8), (1, 1), (2, 1), (2, 8), (8, 3)]
+
+
+def ours() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("jmm")]
+
+
+@pytest.mark.parametrize(("n_threads", "n_ahead"), SETTINGS)
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 100])
+def test_order(n: int, n_threads: int, n_ahead: int) -> None:
+    results = map_ahead(lambda i: i * i, range(n), n_threads=n_threads, n_ahead=n_ahead)
+    assert list(results) == [i * i for i in range(n)]
+    assert ours() == []
+
+
+def test_the_first_may_be_the_last_to_end() -> None:
+    """Later items are done while the first waits for them."""
+    done = threading.Event()
+
+    def work(i: int) -> int:
+        if i == 3:
+            done.set()
+        elif i == 0:
+            assert done.wait(60)
+        return i
+
+    assert list(map_ahead(work, range(4), n_threads=2, n_ahead=4)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("n_threads", "n_ahead"), SETTINGS)
+def test_at_most_so_many_are_taken(n_threads: int, n_ahead: int) -> None:
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for i in count():
+            taken += 1
+            yield i
+
+    results = map_ahead(lambda i: i, items(), n_threads=n_threads, n_ahead=n_ahead)
+    assert taken == 0
+    for i, result in zip(range(50), results, strict=False):
+        assert result == i
+        assert 1 <= taken - i <= n_ahead
+    results.close()
+    assert taken <= 50 + n_ahead
+    assert ours() == []
+
+
+@pytest.mark.parametrize(("n_threads", "n_ahead"), SETTINGS)
+def test_what_fails_is_a_result(n_threads: int, n_ahead: int) -> None:
+    def work(i: int) -> int:
+        if i % 3 == 1:
+            raise KeyError(i)
+        return i
+
+    results = list(map_ahead(work, range(9), n_threads=n_threads, n_ahead=n_ahead))
+    assert [i for i, result in enumerate(results) if isinstance(result, KeyError)] == [1, 4, 7]
+    assert [result.args for result in results if isinstance(result, KeyError)] == [(1,), (4,), (7,)]
+
+
+@pytest.mark.parametrize(("n_threads", "n_ahead"), SETTINGS)
+def test_take_runs_here_and_may_fail(n_threads: int, n_ahead: int) -> None:
+    here = threading.get_ident()
+    threads = set()
+
+    def take(i: int) -> int:
+        assert threading.get_ident() == here
+        if i == 2:
+            raise ValueError(i)
+        return -i
+
+    def work(i: int) -> int:
+        threads.add(threading.get_ident())
+        return i
+
+    results = list(map_ahead(work, range(5), take=take, n_threads=n_threads, n_ahead=n_ahead))
+    assert results[:2] + results[3:] == [0, -1, -3, -4]
+    assert isinstance(results[2], ValueError)
+    assert (here in threads) == (n_threads == 0)
+
+
+def test_an_exception_may_be_a_result() -> None:
+    error = ValueError("a value")
+    for n_threads in (0, 2):
+        assert list(map_ahead(lambda _: error, [1], n_threads=n_threads, n_ahead=2)) == [error]
+
+
+@pytest.mark.parametrize(("n_threads", "n_ahead"), SETTINGS)
+def test_what_the_iterable_raises(n_threads: int, n_ahead: int) -> None:
+    def items() -> Iterator[int]:
+        yield from range(20)
+        raise RuntimeError("of the iterable")
+
+    seen: list[Any] = []
+    with pytest.raises(RuntimeError, match="of the iterable"):
+        seen.extend(map_ahead(lambda i: i, items(), n_threads=n_threads, n_ahead=n_ahead))
+    assert ours() == []
+
+
+def test_no_iterable() -> None:
+    with pytest.raises(TypeError):
+        next(map_ahead(abs, 3, n_threads=2, n_ahead=2))  # type: ignore[arg-type]
+    assert ours() == []
+
+
+@pytest.mark.parametrize("end", ["close", "delete", "throw"])
+def test_threads_end(end: str) -> None:
+    results = map_ahead(lambda i: i, count(), n_threads=3, n_ahead=6)
+    assert next(results) == 0
+    assert ours() != []
+    if end == "close":
+        results.close()
+    elif end == "throw":
+        with pytest.raises(KeyboardInterrupt):
+            results.throw(KeyboardInterrupt())
+    del results
+    assert ours() == []
+
+
+def test_nothing_more_is_begun_after_closing() -> None:
+    begun, go = [], threading.Event()
+
+    def work(i: int) -> int:
+        begun.append(i)
+        if i:
+            go.wait(60)
+        return i
+
+    results = map_ahead(work, count(), n_threads=1, n_ahead=6)
+    assert next(results) == 0
+    threading.Timer(0.05, go.set).start()
+    results.close()
+    assert set(begun) <= {0, 1}
+
+
+def test_without_a_thread_to_be_had() -> None:
+    with mock.patch.object(ThreadPoolExecutor, "submit", side_effect=RuntimeError("no thread")):
+        assert list(map_ahead(abs, range(-4, 0), n_threads=2, n_ahead=3)) == [4, 3, 2, 1]
+
+
+def test_the_interrupt_of_a_call_passes() -> None:
+    def work(i: int) -> int:
+        raise KeyboardInterrupt if i == 1 else ValueError
+
+    for n_threads in (0, 2):
+        with pytest.raises(KeyboardInterrupt):
+            list(map_ahead(work, range(3), n_threads=n_threads, n_ahead=2))
+        assert ours() == []
