@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support import gguf_writer, tiny
+from support import extras, gguf_writer, tiny
 
 ROOT = Path(__file__).parent.parent
 NAME = "jmm-demo-untrained"
@@ -49,7 +49,9 @@ def make(folder: Path) -> list[Path]:
     text, mmproj = folder / "tiny-text.gguf", folder / "tiny-mmproj.gguf"
     options = {"name": NAME, "metadata": METADATA}
     return [
-        gguf_writer.write_text(MODEL, weights, text, "F16", **options),
+        gguf_writer.write_text(
+            MODEL, weights, text, "F16", **options, extra=extras.projector(MODEL).tensors("F16")
+        ),
         gguf_writer.write_mmproj(MODEL, weights, mmproj, "F16", **options),
     ]
 
