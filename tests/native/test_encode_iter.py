@@ -297,7 +297,7 @@ def test_a_stream_of_a_stream(embedder: Embedder) -> None:
         ({"task": "none"}, "task is 'none'"),
         ({"task": np.array(["retrieval", "code"])}, "task is"),
         ({"truncate_dim": 0}, "truncate_dim"),
-        ({"multi_vector": True}, "projector"),
+        ({"multi_vector": True, "truncate_dim": 16}, "token vectors are not truncated"),
     ],
 )
 def test_bad_arguments(arguments: Any, message: str, embedder: Embedder) -> None:
