@@ -3,8 +3,9 @@
 # More patches do not share a forward; a larger picture has one of its own.
 cdef size_t N_PATCHES_SHARED = 4096
 
-# Each size adds nodes to every layer of the graph, which has a fixed number of them.
-cdef size_t N_SIZES_SHARED = 4
+# Each shape adds up to four sizes of windows, and so nodes to every layer of the graph, which has
+# a fixed number of them.
+cdef size_t N_SHAPES_SHARED = 4
 
 
 cdef struct Picture:
@@ -19,14 +20,16 @@ cdef size_t _n_patches(const Picture &picture) noexcept nogil:
 
 
 cdef bool _is_larger(const Picture &one, const Picture &other) noexcept nogil:
-    return _n_patches(one) > _n_patches(other)
+    if _n_patches(one) != _n_patches(other):
+        return _n_patches(one) > _n_patches(other)
+    return one.grid_h > other.grid_h
 
 
 cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) except -1 nogil:
     """Fills `rows` of every picture."""
     cdef vector[mtmd.mtmd_patches] group
     cdef mtmd.mtmd_patches patches
-    cdef size_t i, first, n_patches, n_sizes, n_values
+    cdef size_t i, first, n_patches, n_shapes, n_values
     cdef size_t n_embd, n_merged
     cdef const float *rows
     if pictures.empty():
@@ -37,14 +40,13 @@ cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) e
     first = 0
     while first < pictures.size():
         group.clear()
-        n_patches = n_sizes = n_values = 0
+        n_patches = n_shapes = 0
         i = first
         while i < pictures.size():
-            if _n_patches(pictures[i]) != n_values:
-                n_values = _n_patches(pictures[i])
-                n_sizes += 1
-            n_patches += n_values
-            if group.size() > 0 and (n_patches > N_PATCHES_SHARED or n_sizes > N_SIZES_SHARED):
+            if (i == first or pictures[i].grid_h != patches.ny or pictures[i].grid_w != patches.nx):
+                n_shapes += 1
+            n_patches += _n_patches(pictures[i])
+            if group.size() > 0 and (n_patches > N_PATCHES_SHARED or n_shapes > N_SHAPES_SHARED):
                 break
             patches.nx, patches.ny = pictures[i].grid_w, pictures[i].grid_h
             patches.data = pictures[i].patches

@@ -596,7 +596,7 @@ class Embedder:
         task = self._check_task(options.task)
         n_components = self._n_components(options)
         pipeline = self._pipeline(task, options, ITER_ITEMS)
-        with closing(pipeline.windows(items, kind(task).of_part(picker))) as windows:
+        with closing(pipeline.windows(items, kind(task).of_part(picker), finish=True)) as windows:
             for window in windows:
                 rows = self._rows(len(window), task, options)
                 first = window[0][0]

@@ -96,7 +96,12 @@ class Pipeline:
     window_items: int = WINDOW_ITEMS
 
     def windows(
-        self, sources: Iterable[Any], kind: Kind, *, alone: bool = False
+        self,
+        sources: Iterable[Any],
+        kind: Kind,
+        *,
+        alone: bool = False,
+        finish: bool = False,
     ) -> Generator[list[tuple[int, Item | None]], None, None]:
         """Reads items and gathers what is to be planned together.
 
@@ -104,6 +109,7 @@ class Pipeline:
             sources: The items. What the iterable raises passes through.
             kind: What they are.
             alone: There is one item, which no thread need read.
+            finish: What was gathered before an error still comes, and then the error.
 
         Yields:
             Items with their indices, in order; None for one that failed.
@@ -121,14 +127,19 @@ class Pipeline:
             n_ahead=N_AHEAD,
         )
         with closing(items):
-            for index, item in enumerate(items):
-                placed = self._place(index, item, kind)
-                window.append((index, placed))
-                if placed is not None and placed.sequence.picture_span is not None:
-                    picture_tokens += placed.sequence.n_tokens
-                if len(window) >= self.window_items or picture_tokens >= WINDOW_PICTURE_TOKENS:
+            try:
+                for index, item in enumerate(items):
+                    placed = self._place(index, item, kind)
+                    window.append((index, placed))
+                    if placed is not None and placed.sequence.picture_span is not None:
+                        picture_tokens += placed.sequence.n_tokens
+                    if len(window) >= self.window_items or picture_tokens >= WINDOW_PICTURE_TOKENS:
+                        yield window
+                        window, picture_tokens = [], 0
+            except Exception:
+                if finish and window and self.engine.is_open:
                     yield window
-                    window, picture_tokens = [], 0
+                raise
             if window:
                 yield window
 

@@ -367,3 +367,28 @@ with Embedder(n_threads=1) as embedder:
 """
     )
     assert lines == ["2999 True"]
+
+
+class Stop(Exception):
+    pass
+
+
+def test_items_before_a_bad_one_still_come(embedder: Embedder) -> None:
+    wanted = embedder.encode_query(["a", "b"])
+    stream = embedder.encode_iter(["a", "b", 5, "c"], kind="query")
+    np.testing.assert_array_equal([next(stream), next(stream)], wanted)
+    with pytest.raises(InputError, match="item 2"):
+        next(stream)
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+def test_items_before_the_iterable_failed_still_come(embedder: Embedder) -> None:
+    def items() -> Iterator[str]:
+        yield "a"
+        raise Stop
+
+    stream = embedder.encode_iter(items(), kind="query")
+    np.testing.assert_array_equal(next(stream), embedder.encode_query("a"))
+    with pytest.raises(Stop):
+        next(stream)
