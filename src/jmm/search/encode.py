@@ -1,0 +1,66 @@
+"""Both kinds of vectors of some pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jmm.errors import JmmError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from jmm.embedder import Embedder
+
+    Float32 = npt.NDArray[np.float32]
+
+
+class Encoded(NamedTuple):
+    """Vectors of a page; the tokens' are None for a model that has none."""
+
+    vector: Float32
+    tokens: Float32 | None
+
+
+def encode(embedder: Embedder, items: Sequence[Any]) -> list[Encoded | JmmError]:
+    """Embeds documents, and tells which cannot be.
+
+    Args:
+        embedder: The model.
+        items: Texts (str) and pictures, as `Embedder.encode_document` takes them.
+
+    Returns:
+        Per item its vectors, or why there are none.
+
+    Raises:
+        JmmError: The model itself cannot be used, whatever the items are.
+
+    Example:
+        >>> from jmm import Embedder
+        >>> with Embedder() as embedder:
+        ...     good, bad = encode(embedder, ["a text", ""])
+        >>> good.vector.shape, str(bad)
+        ((64,), 'the text is empty')
+    """
+    try:
+        return list(_together(embedder, items))
+    except JmmError as error:
+        embedder.encode_document([])
+        if len(items) == 1:
+            error.index = None
+            return [error]
+    return [result for item in items for result in encode(embedder, [item])]
+
+
+def _together(embedder: Embedder, items: Sequence[Any]) -> list[Encoded]:
+    if embedder.multi_vector_dim is None:
+        return [Encoded(vector, None) for vector in embedder.encode_document(items)]
+    # the vision tower runs once, the language model for each kind of vectors
+    pictures = [item for item in items if not isinstance(item, str)]
+    seen = iter(embedder.encode_vision(pictures) if pictures else [])
+    documents = [item if isinstance(item, str) else next(seen) for item in items]
+    pooled = embedder.encode_document(documents)
+    tokens = embedder.encode_document(documents, multi_vector=True)
+    return [Encoded(*vectors) for vectors in zip(pooled, tokens, strict=True)]

@@ -1,0 +1,385 @@
+"""An index of files, and the search in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jmm import arguments
+from jmm.embedder import Embedder
+from jmm.errors import InputError, JmmError
+from jmm.pictures import is_picture
+from jmm.progress import progress_bar
+from jmm.search import page, plan
+from jmm.search.encode import Encoded, encode
+from jmm.search.identity import Identity
+from jmm.search.packages import needed
+from jmm.search.passages import Passage, most_bytes
+from jmm.search.store import FileRow, PageRow, State, Store, recorded_identity
+from jmm.search.walk import Kind
+from jmm.vectors import maxsim
+
+# What is embedded and written together: 16 pictures, or 64 passages.
+_CHUNK = 64
+_PICTURE = 4
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A page that was found.
+
+    Attributes:
+        path: A file that has it, the first by name.
+        paths: All files that have it.
+        page: Its number from 1: of a PDF's page, of a text's passage; 1 for a picture.
+        kind: "picture", "pdf" or "text".
+        score: What it is ranked by: MaxSim for a model with token vectors, else `cosine`.
+        cosine: Dot product of the pooled vectors.
+        text: The passage; empty for pictures and PDFs.
+        start: First character of the passage in its file.
+    """
+
+    path: str
+    paths: tuple[str, ...]
+    page: int
+    kind: Kind
+    score: float
+    cosine: float
+    text: str = field(repr=False, default="")
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `Index.add` has done.
+
+    Attributes:
+        n_pages: Pages that were embedded.
+        n_files: Files that are new or have changed, and are in now.
+        n_unchanged: Files that were in already.
+        n_removed: Paths that were forgotten, since they are no more.
+        failed: Files that are not in, or lack pages, and why.
+    """
+
+    n_pages: int = 0
+    n_files: int = 0
+    n_unchanged: int = 0
+    n_removed: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+class _Page(NamedTuple):
+    work: plan.Work
+    number: int
+    content: Any
+
+
+class Index:
+    """Pages of files and their vectors, in a LanceDB database in a folder.
+
+    One process writes at a time; others may search. An object is for one thread.
+
+    Args:
+        folder: Where the index is, or a new or empty folder for a new one.
+        embedder: The model; it must be the one that the index was made with. It is not closed
+            with the index.
+
+    Raises:
+        InputError: The index was made by another model, or the folder holds other things.
+        MissingPackageError: LanceDB is not installed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from jmm import Embedder
+        >>> with TemporaryDirectory() as folder, Embedder() as embedder:
+        ...     notes = Path(folder, "notes.txt")
+        ...     _ = notes.write_text("Rain fell on the harbour all night.")
+        ...     with Index(Path(folder, "index"), embedder) as index:
+        ...         report = index.add(notes)
+        ...         hits = index.search("weather", top=3)
+        >>> report.n_pages, [Path(hit.path).name for hit in hits]
+        (1, ['notes.txt'])
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], embedder: Embedder) -> None:
+        self._store = Store(Path(os.fsdecode(folder)), Identity.of(embedder))
+        self._embedder = embedder
+        self._own = False
+
+    @classmethod
+    def open(
+        cls, folder: str | os.PathLike[str], *, create: bool = False, **arguments: Any
+    ) -> Index:
+        """Opens an index and loads its model, which is closed with it.
+
+        Args:
+            folder: Where the index is.
+            create: Whether it may be a new one.
+            **arguments: Of `Embedder`; those that are missing or None are as when the index was
+                made. With ``model``, the files of the model are the given ones alone.
+
+        Raises:
+            InputError: There is no index, or it was made by another model.
+            ModelLoadError: A file of the model is not where it was.
+            MissingPackageError: LanceDB is not installed.
+        """
+        needed("lancedb")
+        path = Path(os.fsdecode(folder))
+        recorded = recorded_identity(path)
+        if recorded is None and not create:
+            raise InputError(f"{path} is no index; `jmm index PATHS... --into {path}` makes it")
+        given = {name: value for name, value in arguments.items() if value is not None}
+        embedder = Embedder(**given) if recorded is None else recorded.load(given)
+        try:
+            index = cls(path, embedder)
+        except BaseException:
+            embedder.close()
+            raise
+        index._own = True
+        return index
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Number of pages."""
+        return self._store.count_pages()
+
+    def __repr__(self) -> str:
+        return f"<Index {self._store.folder} pages={len(self)}>"
+
+    def close(self) -> None:
+        """Closes the model, if the index has loaded it."""
+        if self._own:
+            self._embedder.close()
+
+    @property
+    def settings(self) -> page.Settings:
+        """How files become pages."""
+        info: dict[str, Any] = self._embedder.info
+        return page.Settings(most_bytes(info["n_ctx"]), info["max_pixels"])
+
+    def add(
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        show_progress: bool | None = None,
+    ) -> Report:
+        """Brings the index up to date with files and folders.
+
+        Afterwards it has of ``paths`` what they hold now: what has changed since is embedded
+        again, what is gone is forgotten. Files are told apart by their content: one that was
+        renamed or copied is not embedded again. What is finished is written down at once, 16
+        pictures or 64 passages at a time; a call that was interrupted, or killed, goes on from
+        there when it is made again.
+
+        Args:
+            paths: Files, and folders with all that is below them.
+            show_progress: True draws progress bars on stderr.
+
+        Returns:
+            What was done, and which files have failed; these are tried again next time.
+
+        Raises:
+            InputError: Another process is writing into the index.
+            MissingPackageError: There is a PDF, and pypdfium2 is not installed.
+        """
+        roots = plan.listed(paths)
+        bar = partial(progress_bar, shown=bool(show_progress))
+        with self._store.writing():
+            todo = plan.make(self._store, roots, self._kinds(), self.settings, bar)
+            n_pages, n_files = self._embed(todo, bar)
+            self._store.tidy()
+        return Report(
+            n_pages, n_files + todo.n_known, todo.n_unchanged, todo.n_removed, todo.failed
+        )
+
+    def search(self, query: Any, *, top: int = 10, candidates: int = 100) -> list[Hit]:
+        """Finds the pages that fit a query best.
+
+        The pooled vectors choose candidates, exactly and from all pages; where the model has
+        token vectors, these are ranked by MaxSim, else by the dot product.
+
+        Args:
+            query: A text (str), or a picture as `Embedder.encode_images` takes it, but for a
+                path, which is a ``pathlib.Path``.
+            top: Most pages to give.
+            candidates: Pages that are ranked by MaxSim; no fewer than ``top``.
+
+        Returns:
+            The pages, best first.
+
+        Raises:
+            InputError: The query is neither a text nor a readable picture, or an argument is
+                out of range.
+        """
+        n_hits = arguments.whole("top", top, 1)
+        n_found = max(n_hits, arguments.whole("candidates", candidates, 1))
+        asked = self._asked(query)
+        rows, paths = self._candidates(asked.vector, n_found)
+        if not rows:
+            return []
+        cosines = np.array([row.vector for row in rows]) @ asked.vector
+        scores = cosines
+        if asked.tokens is not None:
+            pages = [row.tokens for row in rows if row.tokens is not None]
+            scores = maxsim([asked.tokens], pages)[0]
+        hits = [
+            _hit(row, paths[row.content], float(score), float(cosine))
+            for row, score, cosine in zip(rows, scores, cosines, strict=True)
+        ]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.path, hit.page))[:n_hits]
+
+    # --- adding ---
+
+    def _kinds(self) -> tuple[Kind, ...]:
+        return ("text",) if self._embedder.info["mmproj"] is None else ("picture", "pdf", "text")
+
+    def _embed(
+        self, todo: plan.Plan, bar: Callable[[int], AbstractContextManager[Callable[[int], Any]]]
+    ) -> tuple[int, int]:
+        n_pages = n_files = 0
+        for work in todo.works:
+            work.n_open = len(work.missing)
+        n_files += self._finish([work for work in todo.works if not work.missing], todo)
+        with (
+            bar(sum(len(work.missing) for work in todo.works)) as advance,
+            closing(_pages(todo.works, self.settings)) as pages,
+        ):
+            for chunk in _chunks(pages):
+                n_pages += self._embed_chunk(chunk)
+                works = {id(item.work): item.work for item in chunk}.values()
+                n_files += self._finish([work for work in works if not work.n_open], todo)
+                advance(len(chunk))
+        return n_pages, n_files
+
+    def _embed_chunk(self, chunk: list[_Page]) -> int:
+        good = [item for item in chunk if not isinstance(item.content, Exception)]
+        results = encode(self._embedder, [_document(item.content) for item in good]) if good else []
+        rows = []
+        for item, result in zip(good, results, strict=True):
+            if isinstance(result, JmmError):
+                item.work.errors[item.number] = _told(result, item.work)
+            elif _is_unchanged(item.work):
+                rows.append(_row(item, result))
+        for item in chunk:
+            item.work.n_open -= 1
+            if isinstance(item.content, Exception):
+                item.work.errors[item.number] = _told(item.content, item.work)
+        self._store.add_pages(rows)
+        return len(rows)
+
+    def _finish(self, works: list[plan.Work], todo: plan.Plan) -> int:
+        rows = []
+        for work in works:
+            error = _error(work)
+            if not _is_unchanged(work):
+                error = "was written to while it was being indexed; index it again"
+            todo.failed |= dict.fromkeys(work.paths, error) if error else {}
+            state: State = "failed" if error else "done"
+            rows += [FileRow(path, work.content, state, work.n_pages, error) for path in work.paths]
+        self._store.put_files(rows)
+        return sum(row.state == "done" for row in rows)
+
+    # --- searching ---
+
+    def _asked(self, query: Any) -> Encoded:
+        if isinstance(query, str):
+            function: Callable[..., Any] = self._embedder.encode_query
+        elif is_picture(query, str_is_path=False):
+            function = self._embedder.encode_images
+        else:
+            raise InputError(f"{type(query).__name__} given; a query is a text or a picture")
+        tokens = None
+        if self._embedder.multi_vector_dim is not None:
+            tokens = function(query, multi_vector=True)
+        return Encoded(function(query), tokens)
+
+    def _candidates(
+        self, vector: np.ndarray[Any, np.dtype[np.float32]], n: int
+    ) -> tuple[list[PageRow], dict[str, list[str]]]:
+        """The nearest pages that a file has, and the files."""
+        self._store.refresh()
+        wanted = n
+        while True:
+            found = self._store.nearest(vector, wanted)
+            paths = self._store.paths_of(row.content for row in found)
+            rows = [row for row in found if row.content in paths]
+            if len(rows) >= n or len(found) < wanted:
+                return rows[:n], paths
+            wanted *= 2
+
+
+def _pages(works: list[plan.Work], settings: page.Settings) -> Generator[_Page, None, None]:
+    for work in works:
+        missing = iter(work.missing)
+        try:
+            with closing(page.read(work.paths[0], work.kind, work.missing, settings)) as pages:
+                for number, content in pages:
+                    next(missing)
+                    yield _Page(work, number, content)
+        except (JmmError, OSError) as error:
+            yield from (_Page(work, number, error) for number in missing)
+        else:
+            lost = InputError("the file has fewer pages than when it was looked at")
+            yield from (_Page(work, number, lost) for number in missing)
+
+
+def _chunks(pages: Iterator[_Page]) -> Iterator[list[_Page]]:
+    chunk: list[_Page] = []
+    size = 0
+    for item in pages:
+        chunk.append(item)
+        size += 1 if isinstance(item.content, Passage) else _PICTURE
+        if size >= _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _document(content: Any) -> Any:
+    return content.text if isinstance(content, Passage) else content
+
+
+def _row(item: _Page, result: Encoded) -> PageRow:
+    text, start = item.content if isinstance(item.content, Passage) else ("", 0)
+    return PageRow(item.work.content, item.number, text, start, *result)
+
+
+def _is_unchanged(work: plan.Work) -> bool:
+    try:
+        return page.Stamp.of(work.paths[0]) == work.stamp
+    except OSError:
+        return False
+
+
+def _told(error: Exception, work: plan.Work) -> str:
+    if isinstance(error, JmmError):
+        return error.message.removeprefix(f"{work.paths[0]}: ")
+    return f"cannot be read ({getattr(error, 'strerror', error)})"
+
+
+def _error(work: plan.Work) -> str:
+    if not work.errors:
+        return ""
+    first = min(work.errors)
+    where = f"page {first + 1}: " if work.n_pages > 1 else ""
+    more = f" (and {len(work.errors) - 1} more pages)" if len(work.errors) > 1 else ""
+    return f"{where}{work.errors[first]}{more}"
+
+
+def _hit(row: PageRow, paths: list[str], score: float, cosine: float) -> Hit:
+    kind: Any = row.content.split("-", 1)[0]
+    return Hit(paths[0], tuple(paths), row.page + 1, kind, score, cosine, row.text, row.start)

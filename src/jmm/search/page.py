@@ -1,0 +1,171 @@
+"""Files as pages: a picture is one, a PDF has its own, a text is cut into passages."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from jmm.errors import InputError
+from jmm.images import to_rgb
+from jmm.search.packages import needed
+from jmm.search.passages import Passage, split
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from PIL import Image
+
+    from jmm.search.walk import Kind
+
+    Content: TypeAlias = "Path | Image.Image | Passage"
+
+PDF_DPI = 150
+_POINTS_PER_INCH = 72
+# A page that would be larger is rendered smaller: the model scales to max_pixels anyway.
+_MOST_TIMES_MAX_PIXELS = 4
+
+_BLOCK_BYTES = 2**20
+
+
+class Settings(NamedTuple):
+    """How files become pages: bytes of a passage, area of a picture in pixels."""
+
+    passage_bytes: int
+    max_pixels: int
+
+
+class Stamp(NamedTuple):
+    """Tells a file that was written to from one that was not."""
+
+    n_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: str) -> Stamp:
+        """Of the file as it is now."""
+        status = os.stat(path)
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+def content_of(path: str, kind: Kind) -> str:
+    """Names the content of a file: its kind and a hash of its bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    with Path(path).open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return f"{kind}-{digest.hexdigest()}"
+
+
+def count(path: str, kind: Kind, settings: Settings) -> int:
+    """Counts the pages of a file.
+
+    Raises:
+        InputError: The file is damaged or no UTF-8.
+        OSError: It cannot be read.
+    """
+    if kind == "pdf":
+        with _pdf(path) as document:
+            return len(document)
+    if kind == "text":
+        return sum(1 for _ in split(_text(path), settings.passage_bytes))
+    return 1
+
+
+def read(
+    path: str, kind: Kind, pages: list[int], settings: Settings
+) -> Generator[tuple[int, Content | InputError], None, None]:
+    """Reads pages, one at a time.
+
+    Args:
+        path: Of the file.
+        kind: Of the file.
+        pages: Their numbers, rising from 0.
+        settings: As when they were counted.
+
+    Yields:
+        The page's number and a picture's path, a PDF's rendered page or a text's passage; an
+        error for a page that is damaged.
+
+    Raises:
+        InputError: The whole file is damaged.
+        OSError: It cannot be read.
+    """
+    if kind == "pdf":
+        with _pdf(path) as document:
+            for page in pages:
+                yield page, _rendered(document, page, settings)
+    elif kind == "text":
+        wanted = set(pages)
+        for page, passage in enumerate(split(_text(path), settings.passage_bytes)):
+            if page in wanted:
+                yield page, passage
+    else:
+        yield 0, Path(path)
+
+
+def picture(path: str, kind: Kind, page: int, settings: Settings) -> Image.Image:
+    """A picture, or a page of a PDF, in RGB.
+
+    Raises:
+        InputError: It cannot be read.
+        OSError: The file is not there.
+    """
+    _, content = next(iter(read(path, kind, [page], settings)))
+    if isinstance(content, InputError):
+        raise content
+    if isinstance(content, Passage):
+        raise InputError(f"{path} is a text")
+    return to_rgb(content)
+
+
+@contextmanager
+def _pdf(path: str) -> Iterator[Any]:
+    pdfium = needed("pypdfium2")
+    # PDFium is given the file itself: it takes no name that is not UTF-8.
+    with Path(path).open("rb") as file:
+        try:
+            document = pdfium.PdfDocument(file)
+        except pdfium.PdfiumError as error:
+            raise InputError(f"the PDF cannot be read: {error}") from None
+        try:
+            yield document
+        finally:
+            document.close()
+
+
+def _rendered(document: Any, number: int, settings: Settings) -> Image.Image | InputError:
+    pdfium = needed("pypdfium2")
+    try:
+        page = document[number]
+        try:
+            width, height = page.get_size()
+            scale = PDF_DPI / _POINTS_PER_INCH
+            area = width * height * scale**2
+            scale *= min(1, math.sqrt(_MOST_TIMES_MAX_PIXELS * settings.max_pixels / max(area, 1)))
+            bitmap = page.render(scale=scale)
+            try:
+                image: Image.Image = bitmap.to_pil().convert("RGB")
+                image.load()
+                return image.copy()
+            finally:
+                bitmap.close()
+        finally:
+            page.close()
+    except (pdfium.PdfiumError, ValueError, MemoryError) as error:
+        return InputError(f"the page cannot be rendered: {error}")
+
+
+def _text(path: str) -> str:
+    data = Path(path).read_bytes()
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the text is no {encoding.removesuffix('-sig').upper()}: byte {error.start} is "
+            f"{data[error.start]:#04x}"
+        ) from None

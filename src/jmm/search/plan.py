@@ -1,0 +1,191 @@
+"""What an index lacks, and what it has too much, of the files that the user names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jmm.errors import InputError
+from jmm.search import page
+from jmm.search.packages import needed
+from jmm.search.store import FileRow, Store
+from jmm.search.walk import Found, Kind, Unreadable, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+@dataclass(eq=False)
+class Work:
+    """One content whose pages are wanted.
+
+    Attributes:
+        content: Its name.
+        kind: Of its files.
+        stamp: Of the first file, when its content was read.
+        paths: Of the files that have it.
+        missing: Pages to embed.
+        n_pages: All pages.
+        errors: What went wrong, by page.
+        n_open: Pages that are yet to come.
+    """
+
+    content: str
+    kind: Kind
+    stamp: page.Stamp
+    paths: list[str]
+    missing: list[int]
+    n_pages: int
+    errors: dict[int, str] = field(default_factory=dict)
+    n_open: int = 0
+
+
+@dataclass(eq=False)
+class Plan:
+    """What is to be done, and what has been.
+
+    Attributes:
+        works: Contents to embed.
+        failed: Paths that cannot be indexed, and why.
+        n_unchanged: Files whose content the index has under their path.
+        n_known: Files whose content the index has under another.
+        n_removed: Paths that the index has forgotten, since they are no more.
+    """
+
+    works: list[Work] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    n_unchanged: int = 0
+    n_known: int = 0
+    n_removed: int = 0
+
+
+def listed(paths: Any) -> list[str]:
+    """Absolute paths of what the user named: one path or many.
+
+    Raises:
+        InputError: It is no path.
+    """
+    some = [paths] if isinstance(paths, str | bytes | os.PathLike) else paths
+    try:
+        return [os.path.abspath(os.fsdecode(path)) for path in some]
+    except (TypeError, ValueError):
+        raise InputError(f"paths is {paths!r}; a path or several are needed") from None
+
+
+def make(
+    store: Store,
+    roots: list[str],
+    kinds: Sequence[Kind],
+    settings: page.Settings,
+    progress: Callable[[int], Any],
+) -> Plan:
+    """Compares the files with the index, and brings its list of files up to date.
+
+    After it, the pages in the index are those of files that are there; what is missing is in the
+    plan. Ended at any point, it can be begun anew.
+
+    Args:
+        store: The index, with the right to write.
+        roots: From `listed`.
+        kinds: The kinds of files that the model reads.
+        settings: How files become pages.
+        progress: Yields a function that counts, given the number of files; a context manager.
+
+    Raises:
+        MissingPackageError: There is a PDF, and nothing to read it with.
+    """
+    found = list(walk(roots, kinds, os.path.abspath(store.folder)))
+    if any(isinstance(item, Found) and item.kind == "pdf" for item in found):
+        needed("pypdfium2")
+    known = {row.path: row for row in store.files()}
+    plan = Plan()
+    rows: list[FileRow] = []
+    works: dict[str, Work] = {}
+    stored = store.stored()
+    done = {row.content: row.n_pages for row in known.values() if row.state == "done"}
+    kept = _Kept(roots)
+    with progress(len(found)) as advance:
+        for item in found:
+            kept.add(item)
+            if isinstance(item, Unreadable):
+                plan.failed[item.path] = item.reason
+            else:
+                row = _compare(item, known.get(item.path), done, works, stored, settings, plan)
+                if row is not None:
+                    rows.append(row)
+            advance(1)
+    gone = [path for path in known if kept.lacks(path)]
+    plan.failed = {path: why for path, why in plan.failed.items() if path not in gone}
+    plan.n_removed = len(gone)
+    plan.works = list(works.values())
+    store.put_files(rows)
+    store.drop_files(gone)
+    for row in rows:
+        known[row.path] = row
+    claimed = {row.content for path, row in known.items() if path not in set(gone)}
+    store.drop_contents(sorted(stored.keys() - claimed))
+    return plan
+
+
+def _compare(
+    item: Found,
+    row: FileRow | None,
+    done: dict[str, int],
+    works: dict[str, Work],
+    stored: dict[str, set[int]],
+    settings: page.Settings,
+    plan: Plan,
+) -> FileRow | None:
+    """Looks at one file; gives its row if that is new."""
+    try:
+        stamp = page.Stamp.of(item.path)
+        content = page.content_of(item.path, item.kind)
+        if content in done:
+            if row is not None and row.content == content:
+                plan.n_unchanged += 1
+                return None
+            plan.n_known += 1
+            return FileRow(item.path, content, "done", done[content])
+        if content in works:
+            works[content].paths.append(item.path)
+            return FileRow(item.path, content, "open", works[content].n_pages)
+        n_pages = page.count(item.path, item.kind, settings)
+    except OSError as error:
+        plan.failed[item.path] = f"cannot be read ({error.strerror})"
+        return None
+    except InputError as error:
+        plan.failed[item.path] = error.message
+        return FileRow(item.path, content, "failed", 0, error.message)
+    missing = sorted(set(range(n_pages)) - stored.get(content, set()))
+    works[content] = Work(content, item.kind, stamp, [item.path], missing, n_pages)
+    return FileRow(item.path, content, "open", n_pages)
+
+
+class _Kept:
+    """Which of the paths that the index knows are still there."""
+
+    def __init__(self, roots: Iterable[str]) -> None:
+        self._roots = set(roots)
+        self._there: set[str] = set()
+        self._unreadable: set[str] = set()
+
+    def add(self, item: Found | Unreadable) -> None:
+        if isinstance(item, Found):
+            self._there.add(item.path)
+        elif os.path.lexists(item.path):
+            self._unreadable.add(item.path)
+
+    def lacks(self, path: str) -> bool:
+        if path in self._there:
+            return False
+        above = {path, *_parents(path)}
+        return bool(above & self._roots) and not above & self._unreadable
+
+
+def _parents(path: str) -> list[str]:
+    parents = []
+    while (parent := os.path.dirname(path)) != path:
+        parents.append(parent)
+        path = parent
+    return parents
