@@ -249,18 +249,19 @@ class Index:
     def _embed(
         self, todo: plan.Plan, bar: Callable[[int], AbstractContextManager[Callable[[int], Any]]]
     ) -> tuple[int, int]:
-        n_pages = n_files = 0
         for work in todo.works:
             work.n_open = len(work.missing)
-        n_files += self._finish([work for work in todo.works if not work.missing], todo)
+        works = [work for work in todo.works if work.missing]
+        n_files = self._finish([work for work in todo.works if not work.missing], todo)
+        n_pages = 0
         with (
-            bar(sum(len(work.missing) for work in todo.works)) as advance,
-            closing(_pages(todo.works, self.settings)) as pages,
+            bar(sum(work.n_open for work in works)) as advance,
+            closing(_pages(works, self.settings)) as pages,
         ):
             for chunk in _chunks(pages):
                 n_pages += self._embed_chunk(chunk)
-                works = {id(item.work): item.work for item in chunk}.values()
-                n_files += self._finish([work for work in works if not work.n_open], todo)
+                touched = {id(item.work): item.work for item in chunk}.values()
+                n_files += self._finish([work for work in touched if not work.n_open], todo)
                 advance(len(chunk))
         return n_pages, n_files
 

@@ -21,7 +21,7 @@ _COLUMNS = 5
 _CELL = 260, 300
 _LABEL_HEIGHT = 48
 _MARGIN = 16
-_HEAD_HEIGHT = 140
+_HEAD_HEIGHTS = 44, 140  # of a text, of a picture
 _FONT_SIZE = 16
 _LINE_HEIGHT = 22
 _LINE_CHARS = 30
@@ -50,10 +50,11 @@ def contact_sheet(query: Any, hits: Sequence[Hit], settings: page.Settings) -> I
     """
     n_columns = max(2, min(_COLUMNS, len(hits)))
     step_x, step_y = _CELL[0] + _MARGIN, _CELL[1] + _LABEL_HEIGHT + _MARGIN
-    top = _MARGIN + _HEAD_HEIGHT + _MARGIN
+    head = _HEAD_HEIGHTS[not isinstance(query, str)]
+    top = _MARGIN + head + _MARGIN
     n_rows = -(-len(hits) // n_columns)
     sheet = Image.new("RGB", (_MARGIN + n_columns * step_x, top + n_rows * step_y), _PAPER)
-    _draw_query(sheet, query)
+    _draw_query(sheet, query, head)
     for rank, hit in enumerate(hits):
         row, column = divmod(rank, n_columns)
         corner = _MARGIN + column * step_x, top + row * step_y
@@ -61,17 +62,16 @@ def contact_sheet(query: Any, hits: Sequence[Hit], settings: page.Settings) -> I
     return sheet
 
 
-def _draw_query(sheet: Image.Image, query: Any) -> None:
+def _draw_query(sheet: Image.Image, query: Any, height: int) -> None:
     corner = _MARGIN, _MARGIN
     if isinstance(query, str):
-        _write(sheet, corner, [f"Query: {query}"], sheet.width // 10, _HEAD_HEIGHT)
+        _write(sheet, corner, [f"Query: {query}"], sheet.width // 10, height)
         return
-    picture = to_rgb(query)
-    picture = picture.copy()
-    picture.thumbnail((sheet.width // 2, _HEAD_HEIGHT))
+    picture = to_rgb(query).copy()
+    picture.thumbnail((sheet.width // 2, height))
     sheet.paste(picture, corner)
     right = corner[0] + picture.width + _MARGIN
-    _write(sheet, (right, _MARGIN), ["Query: this picture"], _LINE_CHARS, _HEAD_HEIGHT)
+    _write(sheet, (right, _MARGIN), ["Query: this picture"], _LINE_CHARS, height)
 
 
 def _draw_hit(
@@ -85,8 +85,7 @@ def _draw_hit(
         if hit.kind == "text":
             picture = None
         else:
-            picture = page.picture(hit.path, hit.kind, hit.page - 1, settings)
-            picture = picture.copy()
+            picture = page.picture(hit.path, hit.kind, hit.page - 1, settings).copy()
             picture.thumbnail(_CELL)
     except (InputError, OSError):
         draw.rectangle(frame, fill=_PALE)

@@ -1,0 +1,63 @@
+"""Files to index, and what is in an index by LanceDB's own account."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import gguf
+import lancedb
+import numpy as np
+from PIL import Image
+
+from support import tiny
+
+TOKEN_DIM = 16
+
+
+def write_projector(path: Path, seed: int = 0) -> Path:
+    """Writes a multi-vector projector for the built-in model."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "projector")
+    for name, shape in (("weight", (TOKEN_DIM, 64)), ("bias", (TOKEN_DIM,))):
+        values = rng.standard_normal(shape).astype(np.float32)
+        writer.add_tensor(f"multi_vector_projector.{name}", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def picture(seed: int) -> Image.Image:
+    """A picture of 4 x 4 patches."""
+    return Image.fromarray(tiny.picture(4, 4, seed=seed))
+
+
+def save_picture(path: Path, seed: int) -> Path:
+    """Writes `picture`."""
+    picture(seed).save(path)
+    return path
+
+
+def save_pdf(path: Path, seeds: list[int]) -> Path:
+    """Writes a PDF whose pages are `picture`, each of 56 x 56 points."""
+    first, *others = map(picture, seeds)
+    first.save(path, save_all=True, append_images=others)
+    return path
+
+
+def pages_in(folder: Path) -> list[tuple[str, int]]:
+    """The pages of an index: content and number, as often as they are there."""
+    table = lancedb.connect(str(folder)).open_table("pages").to_arrow()
+    return sorted(zip(table["content"].to_pylist(), table["page"].to_pylist(), strict=True))
+
+
+def states_in(folder: Path) -> dict[str, str]:
+    """The files of an index by name, and whether they are done."""
+    table = lancedb.connect(str(folder)).open_table("files").to_arrow()
+    paths = (os.fsdecode(path) for path in table["path"].to_pylist())
+    return {
+        os.path.basename(path): state
+        for path, state in zip(paths, table["state"].to_pylist(), strict=True)
+    }
