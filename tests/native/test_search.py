@@ -6,21 +6,23 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-pytest.importorskip("lancedb", reason="needs pip install 'jmm[search]'")
-pdfium = pytest.importorskip("pypdfium2", reason="needs pip install 'jmm[search]'")
-
 from jmm import Embedder, InputError
-from jmm.search import Index, MissingPackageError, contact_sheet, index as index_module
+from jmm.search import Index, MissingPackageError, contact_sheet, page, store
+from jmm.search import index as index_module
 from jmm.search.encode import Encoded
 from jmm.search.store import Store
 from subprocess_case import run
-from support import search, tiny
+from support import search
+
+pytest.importorskip("lancedb", reason="needs pip install 'jmm[search]'")
+pdfium = pytest.importorskip("pypdfium2", reason="needs pip install 'jmm[search]'")
 
 Float32 = NDArray[np.float32]
 
@@ -370,12 +372,12 @@ def test_another_model_is_refused(
     folder = tmp_path / "index"
     with Index(folder, embedder):
         pass
-    with pytest.raises(InputError, match="projector: projector.gguf .* in the index, none here"):
+    with pytest.raises(InputError, match=r"projector: projector\.gguf .* in the index, none here"):
         Index(folder, pooled_only)
     other = search.write_projector(tmp_path / "projector.gguf", seed=1)
     with (
         Embedder(projector=other) as changed,
-        pytest.raises(InputError, match="projector: projector.gguf"),
+        pytest.raises(InputError, match=r"projector: projector\.gguf"),
     ):
         Index(folder, changed)
     with (
@@ -491,6 +493,29 @@ def test_contact_sheet(files: Path, tmp_path: Path, embedder: Embedder) -> None:
     ]
     assert colours[0] > 10 * colours[1]
     assert with_all.height > 2 * none.height
+
+
+def test_pages_are_rendered_at_150_dpi_and_no_larger_than_needed(tmp_path: Path) -> None:
+    path = search.save_pdf(tmp_path / "doc.pdf", [0])
+    assert page.picture(str(path), "pdf", 0, page.Settings(99, 602_112)).size == (117, 117)
+    assert page.picture(str(path), "pdf", 0, page.Settings(99, 784)).size == (56, 56)
+
+
+def test_small_commits_are_gathered(
+    files: Path, tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "index"
+    monkeypatch.setattr(index_module, "_CHUNK", 4)
+    with Index(folder, embedder) as index:
+        index.add(files)
+        before = index.search("rain", top=100)
+        fragments = [len(list(path.iterdir())) for path in folder.glob("*.lance/data")]
+        monkeypatch.setattr(store, "_MOST_FRAGMENTS", 1)
+        monkeypatch.setattr(store, "_KEPT", timedelta(0))
+        assert index.add(files).n_unchanged == N_FILES
+        assert index.search("rain", top=100) == before
+    assert min(fragments) > 1
+    assert [len(list(path.iterdir())) for path in folder.glob("*.lance/data")] == [1, 1]
 
 
 # --- interruptions ---

@@ -36,6 +36,8 @@ def test_there_are_blocks() -> None:
 @pytest.mark.parametrize(("name", "code"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_block_runs(name: str, code: str, tmp_path: Path) -> None:
     imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    if "jmm.search" in code:
+        imported |= {"lancedb", "pypdfium2"}
     for package in sorted(imported):
         if find_spec(package) is None:
             pytest.skip(f"{name} needs {package}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import gguf
-import lancedb
 import numpy as np
 from PIL import Image
 
@@ -49,15 +49,21 @@ def save_pdf(path: Path, seeds: list[int]) -> Path:
 
 def pages_in(folder: Path) -> list[tuple[str, int]]:
     """The pages of an index: content and number, as often as they are there."""
-    table = lancedb.connect(str(folder)).open_table("pages").to_arrow()
+    table = _table(folder, "pages")
     return sorted(zip(table["content"].to_pylist(), table["page"].to_pylist(), strict=True))
 
 
 def states_in(folder: Path) -> dict[str, str]:
     """The files of an index by name, and whether they are done."""
-    table = lancedb.connect(str(folder)).open_table("files").to_arrow()
+    table = _table(folder, "files")
     paths = (os.fsdecode(path) for path in table["path"].to_pylist())
     return {
         os.path.basename(path): state
         for path, state in zip(paths, table["state"].to_pylist(), strict=True)
     }
+
+
+def _table(folder: Path, name: str) -> Any:
+    import lancedb
+
+    return lancedb.connect(str(folder)).open_table(name).to_arrow()

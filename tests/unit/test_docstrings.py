@@ -39,8 +39,15 @@ def test_the_finder_sees_the_classes() -> None:
     assert names >= {"jmm.embedder.Embedder"} | {f"jmm.embedder.Embedder.{m}" for m in methods}
 
 
+# Modules whose examples need an extra.
+NEEDS = {"jmm.search.index": ("lancedb", "search")}
+
+
 @pytest.mark.parametrize("name", ["jmm", *MODULES])
 def test_examples(name: str) -> None:
+    if name in NEEDS:
+        package, extra = NEEDS[name]
+        pytest.importorskip(package, reason=f"needs pip install 'jmm[{extra}]'")
     report: list[str] = []
     for test in examples(name):
         doctest.DocTestRunner().run(test, out=report.append)
