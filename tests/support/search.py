@@ -49,13 +49,13 @@ def save_pdf(path: Path, seeds: list[int]) -> Path:
 
 def pages_in(folder: Path) -> list[tuple[str, int]]:
     """The pages of an index: content and number, as often as they are there."""
-    table = _table(folder, "pages")
+    table = _table(folder, "pages").to_arrow()
     return sorted(zip(table["content"].to_pylist(), table["page"].to_pylist(), strict=True))
 
 
 def states_in(folder: Path) -> dict[str, str]:
     """The files of an index by name, and whether they are done."""
-    table = _table(folder, "files")
+    table = _table(folder, "files").to_arrow()
     paths = (os.fsdecode(path) for path in table["path"].to_pylist())
     return {
         os.path.basename(path): state
@@ -63,7 +63,15 @@ def states_in(folder: Path) -> dict[str, str]:
     }
 
 
+def fragments_in(folder: Path) -> list[int]:
+    """Fragments of the tables of an index."""
+    return [
+        _table(folder, name).stats()["fragment_stats"]["num_fragments"]
+        for name in ("files", "pages")
+    ]
+
+
 def _table(folder: Path, name: str) -> Any:
     import lancedb
 
-    return lancedb.connect(str(folder)).open_table(name).to_arrow()
+    return lancedb.connect(str(folder)).open_table(name)
