@@ -38,8 +38,10 @@ def embedder(projector: Path) -> Iterator[Embedder]:
 
 
 @pytest.fixture(scope="module")
-def pooled_only() -> Iterator[Embedder]:
-    with Embedder(n_threads=1) as loaded:
+def pooled_only(tiny_files: Callable[..., tuple[Path, Path]]) -> Iterator[Embedder]:
+    model, mmproj = tiny_files("qwen25_small")
+    with Embedder(model, mmproj, n_threads=1) as loaded:
+        assert loaded.multi_vector_dim is None
         yield loaded
 
 
@@ -365,14 +367,16 @@ def test_an_empty_folder(tmp_path: Path, embedder: Embedder) -> None:
 def test_another_model_is_refused(
     tmp_path: Path,
     embedder: Embedder,
-    pooled_only: Embedder,
     tiny_files: Callable[..., tuple[Path, Path]],
 ) -> None:
     folder = tmp_path / "index"
     with Index(folder, embedder):
         pass
-    with pytest.raises(InputError, match=r"projector: projector\.gguf .* in the index, none here"):
-        Index(folder, pooled_only)
+    with (
+        Embedder() as without,
+        pytest.raises(InputError, match=r"projector: projector\.gguf .* in the index, none here"),
+    ):
+        Index(folder, without)
     other = search.write_projector(tmp_path / "projector.gguf", seed=1)
     with (
         Embedder(projector=other) as changed,

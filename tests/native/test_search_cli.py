@@ -63,9 +63,11 @@ def test_search_by_picture(index: Path, files: Path, tmp_path: Path, capsys: Cap
     assert capsys.readouterr().out == ""
     words = ["--image", files / "a.png", "--top", "1"]
     assert run("search", index, *words) == 0
-    assert capsys.readouterr().out == f"+1.0000  {files / 'a.png'}  (and 1 more files)\n"
+    line = capsys.readouterr().out
     assert run("search", index, *words, "--json") == 0
     (hit,) = json.loads(capsys.readouterr().out)
+    assert line == f"{hit['score']:+.4f}  {files / 'a.png'}  (and 1 more files)\n"
+    assert hit["cosine"] == pytest.approx(1, abs=1e-4)
     assert hit["paths"] == [str(files / "a.png"), str(files / "copy.png")]
     assert (hit["page"], hit["kind"]) == (1, "picture")
     assert run("search", index, *words, "--open-sheet", tmp_path / "out.png") == 0
