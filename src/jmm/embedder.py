@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,7 @@ from jmm.processor import Processor
 from jmm.progress import progress_bar
 from jmm.projector import Projector, needed
 from jmm.rows import PooledRows, TokenRows
+from jmm.trace import Trace, trace
 from jmm.vectors import Precision
 
 Picture: TypeAlias = "ImageSource | VisionTokens"
@@ -565,6 +567,49 @@ class Embedder:
         """
         self._kinds.require_vision()
         return vision.encode(self._engine, self._reader, images, on_error, show_progress)
+
+    def trace(
+        self,
+        item: Piece,
+        *,
+        kind: Literal["image", "query", "document"] = "image",
+        task: str | None = None,
+        multi_vector: bool = False,
+        max_pixels: int | None = None,
+    ) -> Trace:
+        """Runs one item and keeps what the model made of each token.
+
+        Args:
+            item: What `encode_images`, `encode_query` or `encode_document` takes for one.
+            kind: Which of the three.
+            task: See `encode_images`.
+            multi_vector: Whether the tokens' vectors are wanted too.
+            max_pixels: Greatest area of the picture after resizing; None for the embedder's.
+
+        Returns:
+            Trace: Ids, hidden states, token vectors, and which rows belong to the picture.
+
+        Raises:
+            InputError: As of the other methods; or it has several pictures.
+            NonFiniteError: The model gave NaN or infinity.
+
+        Example:
+            >>> import numpy as np
+            >>> with Embedder() as embedder:
+            ...     trace = embedder.trace(np.zeros((56, 84), np.uint8))
+            >>> trace.grid, trace.picture
+            ((2, 3), (1, 7))
+        """
+        self._engine.check()
+        kinds = replace(self._kinds, reader=self._reader.limited(max_pixels))
+        choices = {"image": kinds.picture, "query": kinds.query, "document": kinds.document}
+        if kind not in choices:
+            raise InputError(f"kind is {kind!r}; allowed are {', '.join(map(repr, choices))}")
+        if kind == "image":
+            kinds.require_vision()
+        task = self._check_task(task)
+        pipeline = self._pipeline(task, Options(task, multi_vector), WINDOW_ITEMS)
+        return trace(pipeline, item, choices[kind](task))
 
     # --- many items to rows ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,6 +126,12 @@ class Reader:
     reference_modes: bool
     fingerprint: str
     n_ctx: float = math.inf
+
+    def limited(self, max_pixels: int | None) -> Reader:
+        """The same with another greatest area after resizing, None for its own."""
+        if max_pixels is None:
+            return self
+        return replace(self, processor=self.processor.limited(max_pixels))
 
     def take(self, source: object) -> object:
         """Reads at once what the caller may close or change before `__call__` comes to it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jmm import arguments, preprocess
@@ -75,6 +75,15 @@ class Processor:
             tuple(metadata.get("clip.vision.image_std", preprocess.CLIP_STD)),
             f"min_pixels: {least_reason}; max_pixels: {most_reason}",
         )
+
+    def limited(self, max_pixels: int) -> Processor:
+        """The same with another greatest area; the least area gives way to it.
+
+        Raises:
+            InputError: ``max_pixels`` is no whole number above 0.
+        """
+        most = arguments.whole("max_pixels", max_pixels, 1)
+        return replace(self, min_pixels=min(self.min_pixels, most), max_pixels=most)
 
     def n_tokens(self, picture: Image.Image) -> int:
         """Tokens that a picture will take, told by its size alone.

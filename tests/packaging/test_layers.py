@@ -31,6 +31,7 @@ LAYERS = {
     "pictures": 4,
     "kinds": 5,
     "pipeline": 6,
+    "trace": 7,
     "vision": 7,
     "embedder": 8,
 }

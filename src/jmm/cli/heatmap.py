@@ -1,0 +1,67 @@
+"""``jmm heatmap``: which parts of a page a query matched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jmm import inspect
+from jmm.cli.embed import add_model_options
+from jmm.embedder import Embedder
+from jmm.inspect import output
+
+if TYPE_CHECKING:
+    import argparse
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(commands: Commands) -> argparse.ArgumentParser:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "heatmap",
+        help="draw which parts of a page a query matched",
+        description="Draws MaxSim over a page, shared out among its tokens, for a model with "
+        "token vectors. The numbers lie beside OUT.png, in OUT.json.",
+    )
+    parser.add_argument("page", type=Path, metavar="PAGE")
+    parser.add_argument("query", metavar="QUERY")
+    parser.add_argument("out", type=Path, metavar="OUT.png")
+    add_model_options(parser)
+    parser.add_argument("--projector", metavar="GGUF", help="multi-vector projector")
+    parser.add_argument("--max-pixels", type=int, metavar="N", help="greatest area of the page")
+    parser.add_argument(
+        "--values",
+        choices=("contributions", "similarities"),
+        default="contributions",
+        help="what is drawn; default: contributions, whose sum is the score",
+    )
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draws the map."""
+    output.check(arguments.out)
+    with Embedder(
+        arguments.model,
+        arguments.mmproj,
+        profile=arguments.profile,
+        task=arguments.task,
+        projector=arguments.projector,
+        n_threads=arguments.threads,
+        max_pixels=arguments.max_pixels,
+    ) as embedder:
+        found = inspect.heatmap(embedder, arguments.page, arguments.query)
+        record = {"model": embedder.info["model"], "page": str(arguments.page), **found.record()}
+    numbers = output.save(arguments.out, found.draw(arguments.values), record)
+    if arguments.json:
+        print(json.dumps(record, ensure_ascii=False))
+        return 0
+    print(f"MaxSim {found.score:.4f}, {found.outside:+.4f} of it outside the picture")
+    for token in found.tokens:
+        place = "outside" if token.cell is None else "row {} column {}".format(*token.cell)
+        print(f"{token.similarity:+.4f}  {place:18}  {token.text!r}")
+    print(f"written: {arguments.out}, {numbers}")
+    return 0

@@ -1,0 +1,178 @@
+"""Which parts of a page a query matched: MaxSim, told apart by token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jmm.errors import InputError
+from jmm.images import ImageSource, to_rgb
+from jmm.inspect import drawing
+from jmm.inspect.vocabulary import token_texts
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from PIL import Image
+
+    from jmm.embedder import Embedder
+
+    Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class QueryToken:
+    """One token of a query and its best match on the page.
+
+    Attributes:
+        id: In the model's vocabulary.
+        text: As the vocabulary spells it.
+        similarity: Greatest dot product with any token of the page.
+        row: Token of the page that it was found at.
+        cell: ``(y, x)`` in the picture's grid; None where the best match is a token around it.
+    """
+
+    id: int
+    text: str
+    similarity: float
+    row: int
+    cell: tuple[int, int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """How the MaxSim score of a query and a page comes about.
+
+    ``contributions.sum() + outside == score`` up to rounding.
+
+    Attributes:
+        picture: The page as the model read it, RGB, 28 x 28 pixels per cell.
+        query: The query.
+        score: MaxSim.
+        contributions: float64 ``[h, w]``: for each cell the sum of the similarities of the query
+            tokens whose best match it is.
+        outside: The same sum for the tokens around the picture: prompt and markers.
+        similarities: float64 ``[h, w]``: mean over the query's tokens of the dot product with
+            the cell.
+        tokens: The query's tokens.
+    """
+
+    picture: Image.Image
+    query: str
+    score: float
+    contributions: Floats
+    outside: float
+    similarities: Floats
+    tokens: list[QueryToken]
+
+    def draw(self, values: str = "contributions") -> Image.Image:
+        """The page in grey under the map: red above 0, blue below.
+
+        Args:
+            values: "contributions" or "similarities".
+
+        Raises:
+            InputError: ``values`` is something else.
+        """
+        if values not in ("contributions", "similarities"):
+            raise InputError(f"values is {values!r}; allowed are 'contributions', 'similarities'")
+        cells: Floats = getattr(self, values)
+        notes = [
+            f'"{self.query}"',
+            f"MaxSim {self.score:.4f}, outside the picture {self.outside:+.4f}",
+            f"{values}: {cells.min():+.4f} to {cells.max():+.4f}",
+        ]
+        return drawing.with_notes(drawing.heat(self.picture, cells), notes)
+
+    def record(self) -> dict[str, Any]:
+        """All numbers as plain values, for JSON."""
+        return {
+            "query": self.query,
+            "score": self.score,
+            "grid": list(self.contributions.shape),
+            "contributions": self.contributions.tolist(),
+            "outside": self.outside,
+            "similarities": self.similarities.tolist(),
+            "tokens": [vars(token) for token in self.tokens],
+        }
+
+
+def contributions(
+    query: npt.NDArray[np.float32], page: npt.NDArray[np.float32]
+) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
+    """Shares MaxSim out among the tokens of a page.
+
+    Args:
+        query: float32 ``[n_query, dim]``.
+        page: float32 ``[n_page, dim]``.
+
+    Returns:
+        float64 ``[n_page]``: for each token the sum of the similarities of the query tokens whose
+        best match it is, the first of equal ones; their total is the score of `maxsim`. Then
+        ``[n_query]``, the best matches, and float64 ``[n_query, n_page]``, all similarities.
+
+    Example:
+        >>> query = np.array([[1, 0], [0, 1]], np.float32)
+        >>> page = np.array([[0.5, 0.5], [0.25, 0.75], [1, 0]], np.float32)
+        >>> contributions(query, page)[0]
+        array([0.  , 0.75, 1.  ])
+    """
+    similarities = query.astype(np.float64) @ page.astype(np.float64).T
+    best = similarities.argmax(axis=1)
+    greatest = similarities[np.arange(len(query)), best]
+    return np.bincount(best, greatest, minlength=len(page)), best, similarities
+
+
+def heatmap(
+    embedder: Embedder, page: ImageSource, query: str, *, task: str | None = None
+) -> HeatMap:
+    """Tells which parts of a page a query matched.
+
+    Args:
+        embedder: A model with a multi-vector projector.
+        page: A picture, as `Embedder.encode_images` takes it.
+        query: A text, as `Embedder.encode_query` takes it.
+        task: One of ``embedder.info["tasks"]``; None for the embedder's.
+
+    Raises:
+        InputError: The model gives no token vectors, the page is no readable picture, or the
+            query is empty.
+
+    Example:
+        >>> import numpy as np
+        >>> from jmm import Embedder
+        >>> page = np.zeros((56, 84, 3), np.uint8)
+        >>> with Embedder() as embedder:
+        ...     if embedder.multi_vector_dim is not None:
+        ...         assert heatmap(embedder, page, "a red circle").contributions.shape == (2, 3)
+    """
+    rgb = to_rgb(page, reference_modes=bool(embedder.info["reference_modes"]))
+    asked = embedder.trace(query, kind="query", task=task, multi_vector=True)
+    read = embedder.trace(rgb, task=task, multi_vector=True)
+    if read.picture is None or read.grid is None or read.vectors is None or asked.vectors is None:
+        raise InputError("the model gave no token vectors of a picture")
+    shares, best, similarities = contributions(asked.vectors, read.vectors)
+    start, stop = read.picture
+    inside = slice(start, stop)
+    n_columns = read.grid[1]
+    texts = token_texts(str(embedder.info["model"]), asked.ids)
+    tokens = [
+        QueryToken(
+            id_,
+            text,
+            float(similarities[index, row]),
+            row,
+            divmod(row - start, n_columns) if start <= row < stop else None,
+        )
+        for index, (id_, text, row) in enumerate(zip(asked.ids, texts, best.tolist(), strict=True))
+    ]
+    return HeatMap(
+        drawing.resized(rgb, read.grid),
+        query,
+        float(shares.sum()),
+        shares[inside].reshape(read.grid),
+        float(shares[:start].sum() + shares[stop:].sum()),
+        similarities[:, inside].mean(axis=0).reshape(read.grid),
+        tokens,
+    )

@@ -1,0 +1,91 @@
+"""One item looked at token by token, before anything is pooled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jmm.errors import InputError, NonFiniteError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from jmm.kinds import Kind
+    from jmm.pipeline import Pipeline
+    from jmm.profiles import Patches
+
+_MERGE = 2  # patches per side of a token
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a model made of the tokens of one item.
+
+    Attributes:
+        ids: Token ids in order; -1 for each row that a picture fills.
+        hidden: float32 ``[n_tokens, dim]``: hidden states after the final norm.
+        vectors: float32 ``[n_tokens, multi_vector_dim]``, unit length; None unless asked for.
+        span: Rows whose mean is the item's vector, stop exclusive.
+        picture: Rows of the picture, stop exclusive; None without one. Row ``start + y * w + x``
+            belongs to the cell ``(y, x)`` of `grid`.
+        grid: Height and width of the picture in tokens of 28 x 28 pixels; None without one.
+        patches: What the tower read: the patches and the grid's sides in patches.
+    """
+
+    ids: list[int]
+    hidden: npt.NDArray[np.float32]
+    vectors: npt.NDArray[np.float32] | None
+    span: tuple[int, int]
+    picture: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
+    patches: Patches | None = None
+
+
+def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
+    """Runs one item alone.
+
+    Args:
+        pipeline: With a projector if token vectors are wanted; its ``on_error`` is "raise".
+        source: The item.
+        kind: What it is.
+
+    Raises:
+        InputError: It cannot be read, or holds several pictures.
+        NonFiniteError: The model gave NaN or infinity.
+    """
+    (((_, item),),) = pipeline.windows([source], kind, alone=True)
+    if item is None:
+        raise InputError("the item cannot be read")
+    sequence: Any = item.sequence
+    if len(sequence.pictures) > 1:
+        raise InputError(f"the item has {len(sequence.pictures)} pictures; one can be traced")
+    n_tokens = sequence.n_tokens
+    hidden = np.empty((n_tokens, pipeline.engine.n_embd), np.float32)
+    projector = pipeline.projector
+    vectors = None if projector is None else np.empty((n_tokens, projector.dim), np.float32)
+    (is_finite,) = pipeline.engine.forward(
+        [sequence],
+        [item.span],
+        np.empty((1, hidden.shape[1]), np.float32),
+        hidden,
+        tokens=None if vectors is None else [vectors],
+        projection=None if projector is None else (projector.weight, projector.bias),
+        adapter=pipeline.adapter,
+    )
+    if not is_finite:
+        raise NonFiniteError("the model gave NaN or infinity for this item")
+    traced = Trace(sequence.token_ids(), hidden, vectors, item.span)
+    if not sequence.pictures:
+        return traced
+    ((patches, grid_h, grid_w),) = sequence.pictures
+    return Trace(
+        traced.ids,
+        hidden,
+        vectors,
+        item.span,
+        sequence.picture_span,
+        (grid_h // _MERGE, grid_w // _MERGE),
+        (np.asarray(patches), grid_h, grid_w),
+    )
