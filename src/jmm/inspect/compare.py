@@ -122,7 +122,8 @@ def distances(first: npt.NDArray[np.floating], second: npt.NDArray[np.floating])
         >>> distances(np.eye(2), np.array([[0.0, 3.0], [0.0, 5.0]]))
         array([1., 0.])
     """
-    return 0.5 * np.square(_unit(first) - _unit(second)).sum(axis=1)
+    squares: Floats = np.square(_unit(first) - _unit(second)).sum(axis=1)
+    return 0.5 * squares
 
 
 def _unit(rows: npt.NDArray[np.floating]) -> Floats:
@@ -168,7 +169,8 @@ def patch_distances(picture: Image.Image, first: Trace, second: Trace) -> PatchD
 
 def _mean(traced: Trace) -> Floats:
     start, stop = traced.span
-    return traced.hidden[start:stop].mean(axis=0, dtype=np.float64)[None]
+    mean: Floats = traced.hidden[start:stop].mean(axis=0, dtype=np.float64)
+    return mean[None]
 
 
 def resolutions(

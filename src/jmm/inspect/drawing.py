@@ -12,10 +12,14 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
 # Pixels per side of a token: patch_size * merge_size of Qwen's vision towers.
 CELL = 28
 # A small page is enlarged by a whole number until its longer side has this many pixels.
 LEAST_SIDE = 448
+# The page is drawn so much paler, so that colours show on its dark parts too.
+FADING = 0.5
 # How much of the page the strongest cell hides.
 OPACITY = 0.8
 RED, BLUE = (220, 0, 0), (0, 60, 220)
@@ -35,7 +39,7 @@ def resized(picture: Image.Image, grid: tuple[int, int]) -> Image.Image:
 def heat(
     picture: Image.Image, values: npt.NDArray[np.floating], limit: float | None = None
 ) -> Image.Image:
-    """Lays values over a picture, which becomes grey: red above 0, blue below.
+    """Lays values over a picture, which becomes a pale grey: red above 0, blue below.
 
     Args:
         picture: RGB, `CELL` pixels per value.
@@ -56,7 +60,7 @@ def heat(
     limit = float(np.abs(values).max()) if limit is None else limit
     strength = np.clip(np.abs(values) / limit, 0, 1) if limit > 0 else np.zeros(values.shape)
     weights = OPACITY * strength.repeat(CELL, 0).repeat(CELL, 1)[..., None]
-    grey = np.asarray(ImageOps.grayscale(picture), np.float64)[..., None]
+    grey = 255 - FADING * (255 - np.asarray(ImageOps.grayscale(picture), np.float64)[..., None])
     above = (values >= 0).repeat(CELL, 0).repeat(CELL, 1)[..., None]
     mixed = grey + weights * (np.where(above, RED, BLUE) - grey)
     drawn = Image.fromarray(np.round(mixed).astype(np.uint8), "RGB")
@@ -123,7 +127,7 @@ def contact_sheet(rows: Sequence[SheetRow], side: int = 160) -> Image.Image:
     Example:
         >>> cell = SheetCell(Image.new("RGB", (84, 84), "red"), "+0.91", marked=True)
         >>> contact_sheet([SheetRow("a red page", [cell, cell])]).size
-        (356, 242)
+        (356, 240)
     """
     font = ImageFont.load_default(TEXT_SIZE)
     step = TEXT_SIZE + 6
@@ -157,7 +161,7 @@ def _paste(
     canvas.rectangle(box, outline=MARK if cell.marked else FAINT, width=4 if cell.marked else 1)
 
 
-def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float) -> Iterator[str]:
+def _wrapped(text: str, font: Font, width: float) -> Iterator[str]:
     line = ""
     for word in text.split():
         longer = f"{line} {word}".strip()
@@ -169,7 +173,7 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float) -> Iterator[
     yield _shortened(line, font, width)
 
 
-def _shortened(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+def _shortened(text: str, font: Font, width: float) -> str:
     text = " ".join(text.split())
     if font.getlength(text) <= width:
         return text

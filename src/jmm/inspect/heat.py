@@ -121,7 +121,9 @@ def contributions(
     similarities = query.astype(np.float64) @ page.astype(np.float64).T
     best = similarities.argmax(axis=1)
     greatest = similarities[np.arange(len(query)), best]
-    return np.bincount(best, greatest, minlength=len(page)), best, similarities
+    shares = np.zeros(len(page))
+    np.add.at(shares, best, greatest)
+    return shares, best, similarities
 
 
 def heatmap(
