@@ -82,7 +82,9 @@ def test_command(
     words = ["compare", str(tmp_path / "page.png"), "--model", text, "--mmproj", mmproj]
     words += ["--reference", str(checkpoint("qwen25_small")), str(tmp_path / "out.png"), "--json"]
     assert main(words) == 0
-    record = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    assert err == ""
+    record = json.loads(out)
     assert record["second"].startswith("transformers fp32, ")
     assert 0 < np.max(record["high"]["distances"]) <= LIMIT
 

@@ -38,12 +38,17 @@ class Reference:
                 f"the reference needs {error.name}: pip install 'jmm[parity]'"
             ) from None
         self._torch: Any = torch
+        shown = transformers.utils.logging.is_progress_bar_enabled()
+        transformers.utils.logging.disable_progress_bar()
         try:
             net: Any = transformers.AutoModelForImageTextToText.from_pretrained(
                 folder, dtype=torch.float32, local_files_only=True
             )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise ModelLoadError(f"{folder}: transformers cannot load it: {error}") from None
+        finally:
+            if shown:
+                transformers.utils.logging.enable_progress_bar()
         self._image_token = net.config.image_token_id
         self._net = net.model.eval()
 
