@@ -26,6 +26,7 @@ from jmm.errors import (
 from jmm.pictures import VisionTokens
 from jmm.quantizer import quantize_model
 from jmm.runtime import build_info, devices, set_log_level
+from jmm.trace import Trace
 from jmm.vectors import MultiVector, calibrate, maxsim, pool_tokens, quantize
 from jmm.vision import VisionEncoder
 
@@ -40,6 +41,7 @@ __all__ = [
     "MultiVector",
     "NonFiniteError",
     "OutOfMemoryError",
+    "Trace",
     "VisionEncoder",
     "VisionTokens",
     "build_info",

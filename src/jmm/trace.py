@@ -31,7 +31,8 @@ class Trace:
         picture: Rows of the picture, stop exclusive; None without one. Row ``start + y * w + x``
             belongs to the cell ``(y, x)`` of `grid`.
         grid: Height and width of the picture in tokens of 28 x 28 pixels; None without one.
-        patches: What the tower read: the patches and the grid's sides in patches.
+        patches: What the tower read: the patches and the grid's sides in patches; None without a
+            picture, or for one that came as `VisionTokens`.
     """
 
     ids: list[int]
@@ -79,7 +80,8 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
     traced = Trace(sequence.token_ids(), hidden, vectors, item.span)
     if not sequence.pictures:
         return traced
-    ((patches, grid_h, grid_w),) = sequence.pictures
+    ((values, grid_h, grid_w),) = sequence.pictures
+    values = np.asarray(values)
     return Trace(
         traced.ids,
         hidden,
@@ -87,5 +89,5 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
         item.span,
         sequence.picture_span,
         (grid_h // _MERGE, grid_w // _MERGE),
-        (np.asarray(patches), grid_h, grid_w),
+        (values, grid_h, grid_w) if len(values) == grid_h * grid_w else None,
     )

@@ -99,6 +99,14 @@ def test_token_vectors_are_those_of_the_encode_methods(embedder: Embedder) -> No
     np.testing.assert_array_equal(trace.hidden, embedder.trace(PAGE).hidden)
 
 
+def test_vision_tokens_have_no_patches(plain: Embedder) -> None:
+    whole = plain.trace(PAGE)
+    encoded = plain.trace(plain.encode_vision(PAGE))
+    np.testing.assert_array_equal(encoded.hidden, whole.hidden)
+    assert (encoded.grid, encoded.picture) == (whole.grid, whole.picture)
+    assert encoded.patches is None
+
+
 def test_limits_of_a_picture(plain: Embedder) -> None:
     assert plain.trace(PAGE).grid == (4, 6)
     assert plain.trace(PAGE, max_pixels=28 * 28 * 6).grid == (2, 3)
@@ -382,6 +390,8 @@ def test_compare_command(models: Callable[..., list[object]], page: Path, capsys
     [
         (["heatmap", "page.png", QUERY, "no/map.png"], [], "there is no folder no"),
         (["heatmap", "page.png", QUERY, "map.gif"], [], "ends in .png"),
+        (["heatmap", "page.png", QUERY, "./page.png"], [], "overwrite what is read"),
+        (["compare", "page.png", "page.png"], ["second"], "overwrite what is read"),
         (["heatmap", "page.png", QUERY, "map.png"], [], "gives no token vectors"),
         (["heatmap", "page.png", "", "map.png"], ["projector"], "the text is empty"),
         (["heatmap", "none.png", "a", "map.png"], ["projector"], "none.png: cannot open"),

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{len(arguments.model)} --model and {len(arguments.mmproj)} --mmproj; two of each "
             "are needed, or one of each with --reference"
         )
-    output.check(arguments.out)
+    output.check(arguments.out, arguments.image)
     pairs = list(zip(arguments.model, arguments.mmproj, strict=True))
     reference = inspect.Reference(arguments.reference) if arguments.reference else None
     picture, first = _trace(arguments, *pairs[0])

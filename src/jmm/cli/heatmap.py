@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draws the map."""
-    output.check(arguments.out)
+    output.check(arguments.out, arguments.page)
     with Embedder(
         arguments.model,
         arguments.mmproj,

@@ -63,7 +63,7 @@ def heat(
     grey = 255 - FADING * (255 - np.asarray(ImageOps.grayscale(picture), np.float64)[..., None])
     above = (values >= 0).repeat(CELL, 0).repeat(CELL, 1)[..., None]
     mixed = grey + weights * (np.where(above, RED, BLUE) - grey)
-    drawn = Image.fromarray(np.round(mixed).astype(np.uint8), "RGB")
+    drawn = Image.fromarray(np.round(mixed).astype(np.uint8))
     return drawn.resize((drawn.width * scale, drawn.height * scale), Image.Resampling.NEAREST)
 
 

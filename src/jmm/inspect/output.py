@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-def check(path: str | os.PathLike[str]) -> Path:
+def check(path: str | os.PathLike[str], *sources: str | os.PathLike[str]) -> Path:
     """Refuses what cannot be written, before anything is computed.
 
     Args:
         path: Of the drawing.
+        sources: Files that are read, and must not be overwritten.
 
     Raises:
-        InputError: It does not end in .png, its folder is missing or cannot be written, or it
-            is a folder.
+        InputError: It does not end in .png, its folder is missing or cannot be written, it is a
+            folder, or one of the sources.
     """
     target = Path(path)
+    written = {target.resolve(), target.with_suffix(".json").resolve()}
+    if any(Path(source).resolve() in written for source in sources):
+        raise InputError(f"{target}: this would overwrite what is read; give another name")
     folder = target.parent
     if target.suffix.lower() != ".png":
         raise InputError(f"{target}: the drawing is a PNG; a name that ends in .png is needed")
