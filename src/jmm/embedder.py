@@ -603,7 +603,7 @@ class Embedder:
         self._engine.check()
         kinds = replace(self._kinds, reader=self._reader.limited(max_pixels))
         choices = {"image": kinds.picture, "query": kinds.query, "document": kinds.document}
-        if kind not in choices:
+        if not isinstance(kind, str) or kind not in choices:
             raise InputError(f"kind is {kind!r}; allowed are {', '.join(map(repr, choices))}")
         if kind == "image":
             kinds.require_vision()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import InputError, NonFiniteError
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from jmm.kinds import Kind
     from jmm.pipeline import Pipeline
     from jmm.profiles import Patches
-
-_MERGE = 2  # patches per side of a token
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +87,6 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
         vectors,
         item.span,
         sequence.picture_span,
-        (grid_h // _MERGE, grid_w // _MERGE),
+        (grid_h // MERGE_SIZE, grid_w // MERGE_SIZE),
         (values, grid_h, grid_w) if len(values) == grid_h * grid_w else None,
     )

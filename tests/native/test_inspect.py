@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,34 +17,22 @@ from jmm import ContextOverflowError, Embedder, InputError, NonFiniteError, maxs
 from jmm.cli import main
 from jmm.inspect import compare, heatmap, resolutions
 from jmm.inspect.vocabulary import token_texts
-from support import golden, tiny
+from support import extras, gguf_writer, golden, tiny
 from support.sequences import cosine, worst_row_error
 
 Capture = pytest.CaptureFixture[str]
 Files = Callable[..., tuple[Path, Path]]
 
 MODEL = tiny.MODELS["qwen25_small"]
-DIM = 24
 QUERY = "a small red square"
 PAGE = tiny.picture(8, 12, seed=5)
 
 
-def write_projector(path: Path, n_embd: int = MODEL.hidden) -> Path:
-    rng = np.random.default_rng(9)  # puts some best matches inside the picture, some outside
-    writer = gguf.GGUFWriter(path, "projector")
-    weight = rng.standard_normal((DIM, n_embd)).astype(np.float32)
-    writer.add_tensor("multi_vector_projector.weight", weight)
-    writer.add_tensor("multi_vector_projector.bias", weight[:, 0] * 0.1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
 @pytest.fixture(scope="module")
 def projector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_projector(tmp_path_factory.mktemp("projector") / "projector.gguf")
+    """Puts some best matches inside the picture and some outside."""
+    path = tmp_path_factory.mktemp("projector") / "projector.gguf"
+    return gguf_writer.write_projector(path, extras.projector(MODEL, seed=9).tensors())
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +108,7 @@ def test_limits_of_a_picture(plain: Embedder) -> None:
     [
         (PAGE, {"kind": "picture"}, "kind is 'picture'"),
         (PAGE, {"kind": None}, "kind is None"),
+        (PAGE, {"kind": ["image"]}, "kind is"),
         (PAGE, {"task": "none"}, "task is 'none'"),
         (PAGE, {"multi_vector": True}, "gives no token vectors.*projector="),
         ("none.png", {}, "none.png: cannot open"),
@@ -142,8 +130,6 @@ def test_too_long(tiny_files: Files) -> None:
 
 
 def test_a_model_that_gives_nan(tmp_path: Path, tiny_files: Files) -> None:
-    from support import gguf_writer
-
     weights = dict(golden.weights(MODEL.name))
     name = "model.language_model.norm.weight"
     weights[name] = np.full_like(weights[name], np.nan)
