@@ -173,18 +173,20 @@ def _stripes(direction: str, first: str, second: str) -> Entry:
 
 def _half(first: str, second: str) -> Entry:
     end = SIDE * _SCALE
-    left: Paint = lambda canvas: canvas.rectangle(  # noqa: E731
-        (0, 0, end // 2 - 1, end), fill=_COLOURS[first]
-    )
-    return Entry(f"a left {first} half and a right {second} half", _draw(second, left))
+
+    def paint(canvas: Canvas) -> None:
+        canvas.rectangle((0, 0, end // 2 - 1, end), fill=_COLOURS[first])
+
+    return Entry(f"a left {first} half and a right {second} half", _draw(second, paint))
 
 
 def _frame(colour: str, inside: str) -> Entry:
     end = SIDE * _SCALE - 1
-    line: Paint = lambda canvas: canvas.rectangle(  # noqa: E731
-        (0, 0, end, end), outline=_COLOURS[colour], width=11 * _SCALE
-    )
-    return Entry(f"a frame in {colour} on {inside}", _draw(inside, line))
+
+    def paint(canvas: Canvas) -> None:
+        canvas.rectangle((0, 0, end, end), outline=_COLOURS[colour], width=11 * _SCALE)
+
+    return Entry(f"a frame in {colour} on {inside}", _draw(inside, paint))
 
 
 def _text(kind: str, text: str, colour: str, background: str) -> Entry:
@@ -192,11 +194,12 @@ def _text(kind: str, text: str, colour: str, background: str) -> Entry:
     shown = text.upper()
     size = min(48 * _SCALE, 0.88 * end * 50 / ImageFont.load_default(50).getlength(shown))
     font = ImageFont.load_default(round(size))
-    line: Paint = lambda canvas: canvas.text(  # noqa: E731
-        (end / 2, end / 2), shown, _COLOURS[colour], font, anchor="mm"
-    )
+
+    def paint(canvas: Canvas) -> None:
+        canvas.text((end / 2, end / 2), shown, _COLOURS[colour], font, anchor="mm")
+
     caption = f"the {kind} {text} in {colour} on a {background} background"
-    return Entry(caption, _draw(background, line))
+    return Entry(caption, _draw(background, paint))
 
 
 def pictures() -> list[Entry]:
