@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from jmm import InputError
-from jmm.inspect import compare, patch_distances
+from jmm.inspect import Comparison, PatchDistances, compare, patch_distances
 from jmm.inspect.compare import distances
 from jmm.trace import Trace
 
@@ -74,6 +74,25 @@ def test_the_other_may_be_made_of_ours(hidden: np.ndarray) -> None:
     found = compare(("a", "b"), PICTURE, [ours, ours], lambda one: replace(one, hidden=-one.hidden))
     np.testing.assert_allclose(found.high.cells, 2)
     assert found.draw().size[0] > 2 * 448
+
+
+@pytest.mark.parametrize("strongest", ["low", "high"])
+def test_both_maps_have_one_scale(strongest: str) -> None:
+    """The weaker map, a quarter as strong, is a quarter as red."""
+    parts = {
+        name: PatchDistances(
+            Image.new("RGB", (448, 448), "white"),
+            np.full((16, 16), 0.4 if name == strongest else 0.1),
+            np.zeros(1),
+            0.0,
+        )
+        for name in ("low", "high")
+    }
+    drawn = Comparison("a", "b", parts["low"], parts["high"]).draw()
+    left = {"low": 100, "high": 448 + 12 + 100}
+    weaker = "low" if strongest == "high" else "high"
+    assert drawn.getpixel((left[strongest], 100)) == (227, 51, 51)
+    assert drawn.getpixel((left[weaker], 100)) == (248, 204, 204)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,13 @@ class Reference:
         if not (Path(folder) / "config.json").is_file():
             raise ModelLoadError(f"{folder}: there is no config.json; a checkpoint is needed")
         try:
-            import torch
-            import transformers
+            torch: Any = import_module("torch")
+            transformers: Any = import_module("transformers")
         except ImportError as error:
             raise InputError(
                 f"the reference needs {error.name}: pip install 'jmm[parity]'"
             ) from None
-        self._torch: Any = torch
+        self._torch = torch
         shown = transformers.utils.logging.is_progress_bar_enabled()
         transformers.utils.logging.disable_progress_bar()
         try:
