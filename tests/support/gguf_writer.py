@@ -60,6 +60,8 @@ def text_tensors(weights: Weights) -> Iterator[tuple[str, NDArray[np.float32]]]:
     for name, value in weights.items():
         if name == "lm_head.weight":
             yield "output.weight", value
+        if name.startswith("multi_vector_projector."):
+            yield name, value
         if not name.startswith(prefix):
             continue
         name = name.removeprefix(prefix)
@@ -213,6 +215,7 @@ def write_mmproj(
     file_type: FileType = "F32",
     *,
     weight_flat: bool = False,
+    pixels: tuple[int, int] | None = None,
     name: str | None = None,
     metadata: dict[str, str] | None = None,
     extra: Typed | None = None,
@@ -226,6 +229,7 @@ def write_mmproj(
         file_type: As in `write_text`; the patch embedding is F16 for F16, else F32.
         weight_flat: Also write ``v.patch_embd.weight_flat``, [v_hidden, 1176] with
             columns (channel, frame, y, x).
+        pixels: Least and greatest area of a picture, to be written as the file's limits.
         name: ``general.name``; default is the model's.
         metadata: Further string keys.
         extra: Further tensors.
@@ -239,6 +243,9 @@ def write_mmproj(
     writer.add_vision_projection_dim(model.hidden)
     writer.add_vision_image_size(560)
     writer.add_vision_patch_size(tiny.PATCH)
+    if pixels is not None:
+        writer.add_vision_min_pixels(pixels[0])
+        writer.add_vision_max_pixels(pixels[1])
     writer.add_vision_embedding_length(model.v_hidden)
     # The converter writes Qwen2-VL's output width here, and nothing reads it.
     writer.add_vision_feed_forward_length(model.v_ffn if is_qwen25 else model.hidden)

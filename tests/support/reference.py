@@ -179,18 +179,18 @@ class Reference:
         )
         settings = config(model)
         settings._attn_implementation = "sdpa" if double else "eager"
-        self._net = kind(settings).eval().to(self.dtype)
+        self.net = kind(settings).eval().to(self.dtype)
         arrays = tiny.weights(model) if weights is None else weights
         state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         if model.tied:
             state["lm_head.weight"] = state["model.language_model.embed_tokens.weight"]
-        self._net.load_state_dict(state)
+        self.net.load_state_dict(state)
         self._module = module
         self._double = double
         self._make_variant()
 
     def _make_variant(self) -> None:
-        for name, part in self._net.named_modules():
+        for name, part in self.net.named_modules():
             is_vision = ".visual." in f".{name}."
             if type(part).__name__.endswith("RMSNorm") and self._double:
                 part.forward = _norm_in_own_dtype.__get__(part)
@@ -225,7 +225,7 @@ class Reference:
         """
         thw = torch.from_numpy(sequences.grid_thw(grids))
         with _lifted_rope(self._module, self._double):
-            out = self._net.model.visual(torch.from_numpy(patches).to(self.dtype), grid_thw=thw)
+            out = self.net.model.visual(torch.from_numpy(patches).to(self.dtype), grid_thw=thw)
         return out.pooler_output.double().numpy()
 
     @torch.inference_mode()
@@ -258,14 +258,14 @@ class Reference:
             )
             inputs.setdefault("position_ids", self._positions(inputs))
         with _lifted_rope(self._module, self._double):
-            out = self._net.model(**inputs, use_cache=False)
+            out = self.net.model(**inputs, use_cache=False)
         return out.last_hidden_state[0].double().numpy()
 
     def _positions(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         if "image_grid_thw" not in inputs:
             return None
         names = ("input_ids", "image_grid_thw", "mm_token_type_ids")
-        positions, _ = self._net.model.get_rope_index(**{name: inputs[name] for name in names})
+        positions, _ = self.net.model.get_rope_index(**{name: inputs[name] for name in names})
         return positions
 
     def text_vector(self, text: str) -> NDArray[np.float32]:

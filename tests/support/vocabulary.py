@@ -89,7 +89,7 @@ class Vocabulary:
         return self.ids[token]
 
 
-def _assemble(base: list[str], make_merges: Callable[[], list[str]], size: int) -> Vocabulary:
+def assemble(base: list[str], make_merges: Callable[[], list[str]], size: int) -> Vocabulary:
     control, user = int(gguf.TokenType.CONTROL), int(gguf.TokenType.USER_DEFINED)
     padding = [f"[PAD{i}]" for i in range(len(base) + len(ADDED_TOKENS), size)]
     types = (
@@ -108,7 +108,7 @@ def _bytes_alphabet() -> list[str]:
 def bytes_only() -> Vocabulary:
     """The 256 bytes and the added tokens, no merges."""
     base = _bytes_alphabet()
-    return _assemble(base, list, len(base) + len(ADDED_TOKENS))
+    return assemble(base, list, len(base) + len(ADDED_TOKENS))
 
 
 @lru_cache
@@ -117,7 +117,7 @@ def small() -> Vocabulary:
     lines = (Path(__file__).parent / "qwen_merges.txt").read_text("utf-8").splitlines()
     merges = lines[:N_SMALL_MERGES]
     base = _bytes_alphabet() + [merge.replace(" ", "") for merge in merges]
-    return _assemble(base, lambda: merges, 800)
+    return assemble(base, lambda: merges, 800)
 
 
 def has_qwen() -> bool:
@@ -161,4 +161,4 @@ def qwen() -> Vocabulary:
     """Qwen2.5-VL's own vocabulary: 151936 ids, vision_start 151652, image_pad 151655."""
     ranks = qwen_ranks()
     base = ["".join(_ALPHABET[b] for b in token) for token in ranks]
-    return _assemble(base, lambda: merges_of(ranks), QWEN_VOCAB_SIZE)
+    return assemble(base, lambda: merges_of(ranks), QWEN_VOCAB_SIZE)

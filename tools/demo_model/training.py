@@ -1,0 +1,264 @@
+"""The training loop: resumable, its log a line of JSON per report."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from demo_model import batches, edits, evaluation, losses, network, vocabulary, world
+from demo_model.muon import Muon
+from numpy.typing import NDArray
+from support import tiny
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the result, beside the code.
+
+    Attributes:
+        steps: Of the whole training; the learning rate falls to 0 over the last ``decay``.
+        small_until: Share of the steps with half batches.
+        twins: Chance of a twin, before and after ``twins_from`` of the steps.
+        captioned: Share of a batch whose captions are also predicted from the pictures.
+    """
+
+    seed: int = 5
+    steps: int = 4000
+    batch: int = 64
+    small_steps: int = 400
+    muon_lr: float = 4e-3
+    adam_lr: float = 1e-3
+    warm_up: int = 30
+    decay: float = 0.3
+    twins: tuple[float, float] = (0.2, 0.6)
+    twins_step: int = 400
+    captioned: float = 0.5
+    heads: float = 0.3
+    caption_weight: float = 0.5
+    shape: network.Shape = field(default_factory=network.Shape)
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step over the highest."""
+        left = (self.steps - step) / (self.decay * self.steps)
+        return min(1.0, (step + 1) / self.warm_up, max(left, 0.0))
+
+
+class Trainer:
+    """Model, heads and optimizers.
+
+    Args:
+        settings: The recipe.
+        folder: Where ``state.pt`` and ``log.jsonl`` lie.
+    """
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+        torch.manual_seed(settings.seed)
+        vocab = vocabulary.load()
+        markers = (vocab.id("<|vision_start|>"), vocab.id("<|vision_end|>"))
+        self.model = network.DemoModel(settings.shape, markers=markers)
+        self.heads = losses.Heads(settings.shape.hidden)
+        self.scales = nn.Parameter(torch.tensor([2.3, 2.3]))
+        self.step, self.spent = 0, 0.0
+        self._mean, self._std = torch.tensor(tiny.IMAGE_MEAN), torch.tensor(tiny.IMAGE_STD)
+        self._optimizers = self._make_optimizers()
+
+    def _make_optimizers(self) -> list[torch.optim.Optimizer]:
+        matrices, rest = [], [self.scales, *self.heads.parameters()]
+        for name, value in self.model.named_parameters():
+            inner = value.ndim == 2 and not name.startswith(("embed.", "multi.", "vision.merge0."))
+            (matrices if inner else rest).append(value)
+        settings = self.settings
+        return [
+            Muon(matrices, settings.muon_lr),
+            torch.optim.AdamW(rest, settings.adam_lr, betas=(0.9, 0.98), weight_decay=0.01),
+        ]
+
+    def save(self) -> None:
+        """Writes ``state.pt``; a kill leaves the old or the new file."""
+        state = {
+            "settings": asdict(self.settings),
+            "model": self.model.state_dict(),
+            "heads": self.heads.state_dict(),
+            "scales": self.scales.data,
+            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+            "step": self.step,
+            "spent": self.spent,
+        }
+        path = self.folder / "state.pt"
+        torch.save(state, path.with_suffix(".new"))
+        os.replace(path.with_suffix(".new"), path)
+
+    def resume(self, path: Path | None = None) -> bool:
+        """Goes on from ``state.pt`` if there is one."""
+        path = path or self.folder / "state.pt"
+        if not path.exists():
+            return False
+        state = torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.heads.load_state_dict(state["heads"])
+        self.scales.data.copy_(state["scales"])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step, self.spent = state["step"], state["spent"]
+        return True
+
+    def patches(self, pixels: NDArray[np.uint8]) -> Tensor:
+        """float32 [n, 36, 588]."""
+        return network.to_patches(torch.from_numpy(pixels), self._mean, self._std)
+
+    def loss(self, batch: batches.Batch) -> tuple[Tensor, dict[str, float]]:
+        """The whole loss and its parts."""
+        settings = self.settings
+        ids, mask = torch.from_numpy(batch.ids), torch.from_numpy(batch.mask)
+        true = torch.from_numpy(batch.true)
+        image = self.model.vision(self.patches(batch.pixels))
+        n = round(len(image) * settings.captioned)
+        texts = self.model.texts(ids, mask)
+        rows, told = [], None
+        if n:
+            told = self.model.pictures(image[:n], ids[:n])
+            rows.append(told.hidden[:, : self.model.n_picture])
+        if n < len(image):
+            rows.append(self.model.pictures(image[n:]).hidden)
+        shown = network.Encoded(torch.cat(rows), torch.ones(len(image), self.model.n_picture))
+        a, b = network.pooled(texts), network.pooled(shown)
+        scale = self.scales.clamp(max=4.6).exp()
+        single = losses.single_vector(a, b, scale[0], true)
+        tokens, patches = (F.normalize(self.model.multi(e.hidden), dim=-1) for e in (texts, shown))
+        multi = losses.contrast(scale[1] * losses.maxsim(tokens, mask, patches), true)
+        seen, right = self.heads(b, torch.from_numpy(batch.picture_labels))
+        said, _ = self.heads(a, torch.from_numpy(batch.text_labels))
+        total = single + 0.5 * multi + settings.heads * (seen + said)
+        parts = {"single": single, "multi": multi, "seen": seen, "said": said}
+        if told is not None:
+            caption = losses.captioning(told.hidden, self.model.embed.weight, ids[:n], mask[:n])
+            total = total + settings.caption_weight * caption
+            parts["caption"] = caption
+        report = {name: value.item() for name, value in parts.items()}
+        return total, report | dict(zip(world.VALUES, right.tolist(), strict=True))
+
+    def train_step(self) -> dict[str, float]:
+        """One batch."""
+        settings = self.settings
+        small = self.step < settings.small_steps
+        twins = settings.twins[self.step >= settings.twins_step]
+        size = settings.batch // 2 if small else settings.batch
+        batch = batches.make(settings.seed, self.step, size, twins)
+        rate = settings.rate(self.step)
+        for optimizer, lr in zip(
+            self._optimizers, (settings.muon_lr, settings.adam_lr), strict=True
+        ):
+            optimizer.zero_grad(set_to_none=True)
+            for group in optimizer.param_groups:
+                group["lr"] = lr * rate
+        total, report = self.loss(batch)
+        total.backward()
+        nn.utils.clip_grad_norm_(self._optimizers[1].param_groups[0]["params"], 1.0)
+        for optimizer in self._optimizers:
+            optimizer.step()
+        self.step += 1
+        return report
+
+    def run(self, *, report_every: int, save_every: float, evaluate_every: float) -> None:
+        """Trains to the end.
+
+        Args:
+            report_every: Steps between two lines of the log.
+            save_every: Seconds of CPU time between two states.
+            evaluate_every: Seconds of CPU time between two held-out measurements.
+        """
+        saved = evaluated = self.spent
+        reports: list[dict[str, float]] = []
+        while self.step < self.settings.steps:
+            start = time.process_time()
+            reports.append(self.train_step())
+            self.spent += time.process_time() - start
+            if self.step % report_every == 0:
+                names = dict.fromkeys(name for report in reports for name in report)
+                mean = {
+                    name: round(float(np.nanmean([r.get(name, np.nan) for r in reports])), 3)
+                    for name in names
+                }
+                self.log({"step": self.step, "cpu_s": round(self.spent), **mean})
+                reports = []
+            if self.spent - saved > save_every:
+                saved = self.spent
+                self.save()
+            if self.spent - evaluated > evaluate_every:
+                evaluated = self.spent
+                self.log({"step": self.step, **self.evaluate(100)})
+        self.save()
+        self.log({"step": self.step, **self.evaluate(200)})
+
+    def log(self, line: dict[str, Any]) -> None:
+        """Appends a line to ``log.jsonl``."""
+        with (self.folder / "log.jsonl").open("a") as file:
+            print(json.dumps({"clock": time.strftime("%H:%M:%S"), **line}), file=file)
+
+    @torch.inference_mode()
+    def embed_texts(self, texts: list[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors [n, dim], unit rows [n, t, 128] and their mask."""
+        ids, mask = map(torch.from_numpy, batches.pad(vocabulary.encode(texts)))
+        encoded = self.model.texts(ids, mask)
+        return network.pooled(encoded), F.normalize(self.model.multi(encoded.hidden), dim=-1), mask
+
+    @torch.inference_mode()
+    def embed_pictures(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
+        """Vectors [n, dim] and unit rows [n, 11, 128]."""
+        parts = [
+            self.model.pictures(self.model.vision(self.patches(pixels[i : i + 64])))
+            for i in range(0, len(pixels), 64)
+        ]
+        vectors = torch.cat([network.pooled(part) for part in parts])
+        rows = torch.cat([part.hidden for part in parts])
+        return vectors, F.normalize(self.model.multi(rows), dim=-1)
+
+    def evaluate(self, n: int) -> dict[str, Any]:
+        """Held-out measurements, in per cent."""
+        gallery = evaluation.make_gallery(self.settings.seed)
+        texts, tokens, mask = self.embed_texts(gallery.texts)
+        pictures, rows = self.embed_pictures(gallery.pixels)
+        single = (texts @ pictures.T).numpy()
+        multi = torch.cat(
+            [losses.maxsim(tokens[i : i + 50], mask[i : i + 50], rows) for i in range(0, len(texts), 50)]
+        ).numpy()
+        result: dict[str, Any] = {
+            "recall": {
+                kind: [round(100 * evaluation.recall(scores, k), 1) for k in (1, 5)]
+                for kind, scores in (("single", single), ("multi", multi))
+            },
+            "recall_1_by_kind": {
+                kind: round(100 * share)
+                for kind, share in evaluation.recall_by_kind(single, gallery.scenes, 1).items()
+            },
+            "narrow": {
+                width: round(100 * evaluation.recall(
+                    (F.normalize(texts[:, :width], dim=-1) @ F.normalize(pictures[:, :width], dim=-1).T).numpy(), 1), 1)
+                for width in (32, 64, 128)
+            },
+        }
+        choices = {}
+        for name in edits.EDITS:
+            choice = evaluation.make_choice(name, self.settings.seed, n)
+            vectors, rows = self.embed_pictures(choice.pixels)
+            sides = []
+            for side in (choice.right, choice.wrong):
+                text, token, known = self.embed_texts(side)
+                best = torch.einsum("itd,ipd->itp", token, rows).amax(-1)
+                late = (best * known).sum(-1) / known.sum(-1)
+                sides.append(((text * vectors).sum(-1), late))
+            (right, right_late), (wrong, wrong_late) = sides
+            choices[name] = [
+                round(100 * (right > wrong).float().mean().item()),
+                round(100 * (right_late > wrong_late).float().mean().item()),
+            ]
+        return result | {"one_attribute": choices}
