@@ -1,8 +1,9 @@
 """Trains the built-in model on pictures that it draws itself.
 
-python tools/train_demo.py vocabulary            writes tools/demo_model/merges.txt
-python tools/train_demo.py train FOLDER          trains or goes on; state and log in FOLDER
-python tools/train_demo.py export FOLDER INTO    writes the trained model for transformers and jmm
+python tools/train_demo.py vocabulary          writes tools/demo_model/merges.txt
+python tools/train_demo.py train FOLDER        trains, or goes on; state.pt and log.jsonl in FOLDER
+python tools/train_demo.py export FOLDER INTO  the trained model, for transformers and for jmm
+python tools/train_demo.py measure TEXT MMPROJ held-out numbers of two GGUF files, through jmm
 
 Needs the parity extra and Debian's fonts-dejavu-core, fonts-liberation, fonts-freefont-ttf and
 fonts-lato.
@@ -11,6 +12,7 @@ fonts-lato.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -36,6 +38,7 @@ def write_vocabulary() -> None:
 def train(folder: Path, steps: int, threads: int) -> None:
     """Trains, from the start or from the last state."""
     import torch
+
     from demo_model.training import Settings, Trainer
 
     torch.set_num_threads(threads)
@@ -43,6 +46,32 @@ def train(folder: Path, steps: int, threads: int) -> None:
     trainer = Trainer(Settings(steps=steps), folder)
     trainer.resume()
     trainer.run(report_every=20, save_every=240, evaluate_every=900)
+
+
+def export(folder: Path, into: Path) -> None:
+    """Writes the checkpoint folder and the GGUF files of the state in ``folder``."""
+    from demo_model import export as exporting
+    from demo_model.training import load_model
+
+    model = load_model(folder)
+    exporting.write_transformers(model, into / "transformers")
+    exporting.write_projector(model, into / "projector.gguf")
+    for file_type in ("F32", "F16", "Q8_0"):
+        for path in exporting.write_gguf(model, into / file_type, file_type):
+            print(f"{path.relative_to(into)}: {path.stat().st_size} bytes")
+
+
+def measure(text: Path, mmproj: Path, seed: int, n: int) -> None:
+    """Prints the held-out numbers of a pair of files as JSON."""
+    from demo_model import evaluation
+    from jmm import Embedder
+
+    with Embedder(text, mmproj) as embedder:
+        encoder = evaluation.Encoder(
+            lambda texts: evaluation.Embedded(embedder.encode_query(texts), None),
+            lambda pixels: evaluation.Embedded(embedder.encode_images(list(pixels)), None),
+        )
+        print(json.dumps(evaluation.measure(encoder, seed, n)))
 
 
 def main() -> None:
@@ -56,11 +85,17 @@ def main() -> None:
     command.add_argument("folder", type=Path)
     command.add_argument("--steps", type=int, default=4000)
     command.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    if arguments.command == "vocabulary":
-        write_vocabulary()
-    elif arguments.command == "train":
-        train(arguments.folder, arguments.steps, arguments.threads)
+    command = commands.add_parser("export")
+    command.add_argument("folder", type=Path)
+    command.add_argument("into", type=Path)
+    command = commands.add_parser("measure")
+    command.add_argument("text", type=Path)
+    command.add_argument("mmproj", type=Path)
+    command.add_argument("--seed", type=int, default=5)
+    command.add_argument("--n", type=int, default=200)
+    options = vars(parser.parse_args())
+    run = {"vocabulary": write_vocabulary, "train": train, "export": export, "measure": measure}
+    run[options.pop("command")](**options)
 
 
 if __name__ == "__main__":

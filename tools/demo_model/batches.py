@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from demo_model import captions, edits, pictures, vocabulary, world
-from demo_model.losses import labels_of
+from demo_model import captions, dense, edits, pictures, vocabulary, world
 
 MIX = {"shape": 0.22, "count": 0.15, "relation": 0.2, "layout": 0.06, "word": 0.25, "number": 0.12}
 FULL = 0.4
@@ -24,6 +23,7 @@ class Batch:
         mask: float32 [n, t], 1 for tokens.
         picture_labels: int64 [n, n_attributes], all that the picture shows.
         text_labels: int64 [n, n_attributes], what the caption says.
+        token_labels: int64 [n, n_kinds, 9] of `dense`.
         true: bool [n, n], whether caption i is true of picture j.
     """
 
@@ -32,6 +32,7 @@ class Batch:
     mask: NDArray[np.float32]
     picture_labels: NDArray[np.int64]
     text_labels: NDArray[np.int64]
+    token_labels: NDArray[np.int64]
     true: NDArray[np.bool_]
 
 
@@ -62,12 +63,16 @@ def make(seed: int, step: int, size: int, twins: float) -> Batch:
         if other is not None and len(scenes) < size:
             scenes.append(other)
     texts = [captions.describe(scene, rng, full=bool(rng.random() < FULL)) for scene in scenes]
+    drawn = [pictures.draw_with_cells(scene, rng) for scene in scenes]
     ids, mask = pad(vocabulary.encode([text.text for text in texts]))
     return Batch(
-        pixels=np.stack([pictures.draw(scene, rng) for scene in scenes]),
+        pixels=np.stack([pixels for pixels, _ in drawn]),
         ids=ids,
         mask=mask,
-        picture_labels=np.array([labels_of(s.kind, s.attributes) for s in scenes]),
-        text_labels=np.array([labels_of(t.kind, t.says) for t in texts]),
+        picture_labels=np.array([world.labels(s.kind, s.attributes) for s in scenes]),
+        text_labels=np.array([world.labels(t.kind, t.says) for t in texts]),
+        token_labels=np.stack(
+            [dense.labels(scene, cells) for scene, (_, cells) in zip(scenes, drawn, strict=True)]
+        ),
         true=np.array([[text.is_true_of(scene) for scene in scenes] for text in texts]),
     )

@@ -126,9 +126,9 @@ def edit(scene: Scene, name: str, rng: Rng, split: Split | None = None) -> Scene
     """
     for _ in range(MAX_TRIES):
         result = EDITS[name].apply(rng, scene)
-        if result != scene and world.is_possible(result):
-            if split in (None, world.split_of(result)):
-                return result
+        fits = result != scene and world.is_possible(result)
+        if fits and split in (None, world.split_of(result)):
+            return result
     return None
 
 

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,33 @@ from numpy.typing import NDArray
 from demo_model import captions, edits, pictures, world
 from demo_model.world import Scene
 
+WIDTHS = (32, 64, 128)
 GALLERY = {"shape": 110, "count": 100, "relation": 110, "layout": 40, "word": 100, "number": 40}
+
+
+class Embedded(NamedTuple):
+    """What a model gives for some items.
+
+    Attributes:
+        vectors: float32 [n, dim], of unit length.
+        rows: Unit rows [t, 128] of each item, or None for a model without that head.
+    """
+
+    vectors: NDArray[np.float32]
+    rows: list[NDArray[np.float32]] | None
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model under test.
+
+    Attributes:
+        texts: Embeds a list of str.
+        pictures: Embeds uint8 [n, 84, 84, 3].
+    """
+
+    texts: Callable[[list[str]], Embedded]
+    pictures: Callable[[NDArray[np.uint8]], Embedded]
 
 
 @dataclass(frozen=True)
@@ -98,3 +125,81 @@ def recall_by_kind(
     found = (scores >= own).sum(1) <= k
     kinds = np.array([scene.kind for scene in scenes])
     return {kind: float(found[kinds == kind].mean()) for kind in dict.fromkeys(kinds.tolist())}
+
+
+def late(text: NDArray[np.float32], picture: NDArray[np.float32]) -> float:
+    """MaxSim of unit rows, averaged over the text's tokens."""
+    return float((text @ picture.T).max(1).mean())
+
+
+def cut(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    """The first components, of unit length again."""
+    short = vectors[:, :width]
+    return short / np.linalg.norm(short, axis=1, keepdims=True)
+
+
+def _percent(share: float) -> float:
+    return round(100 * float(share), 1)
+
+
+def _late_scores(texts: Embedded, pictures: Embedded) -> NDArray[np.float64] | None:
+    if texts.rows is None or pictures.rows is None:
+        return None
+    return np.array([[late(text, picture) for picture in pictures.rows] for text in texts.rows])
+
+
+def measure_gallery(encoder: Encoder, seed: int) -> dict[str, Any]:
+    """Recall at 1 and 5 in per cent, text to picture, chance 0.2 and 1.
+
+    Args:
+        encoder: The model.
+        seed: Of the gallery.
+
+    Returns:
+        For single vectors, for each cut width, by kind, and for MaxSim (None without).
+    """
+    gallery = make_gallery(seed)
+    texts, pictures = encoder.texts(gallery.texts), encoder.pictures(gallery.pixels)
+
+    def both(scores: NDArray[np.floating]) -> list[float]:
+        return [_percent(recall(scores, k)) for k in (1, 5)]
+
+    scores = texts.vectors @ pictures.vectors.T
+    multi = _late_scores(texts, pictures)
+    return {
+        "single": both(scores),
+        "multi": None if multi is None else both(multi),
+        "single_by_kind": {
+            kind: _percent(share)
+            for kind, share in recall_by_kind(scores, gallery.scenes, 1).items()
+        },
+        "widths": {
+            width: both(cut(texts.vectors, width) @ cut(pictures.vectors, width).T)
+            for width in WIDTHS
+        },
+    }
+
+
+def measure_choice(encoder: Encoder, name: str, seed: int, n: int) -> list[float | None]:
+    """How often the true caption scores higher, in per cent; chance 50.
+
+    Returns:
+        For single vectors, and for MaxSim (None without).
+    """
+    choice = make_choice(name, seed, n)
+    pictures = encoder.pictures(choice.pixels)
+    right, wrong = encoder.texts(choice.right), encoder.texts(choice.wrong)
+    single = ((right.vectors - wrong.vectors) * pictures.vectors).sum(1) > 0
+    if right.rows is None or wrong.rows is None or pictures.rows is None:
+        return [_percent(single.mean()), None]
+    multi = [
+        late(a, picture) > late(b, picture)
+        for a, b, picture in zip(right.rows, wrong.rows, pictures.rows, strict=True)
+    ]
+    return [_percent(single.mean()), _percent(np.mean(multi))]
+
+
+def measure(encoder: Encoder, seed: int, n: int) -> dict[str, Any]:
+    """All held-out measurements, with ``n`` pictures in each one-attribute test."""
+    choices = {name: measure_choice(encoder, name, seed, n) for name in edits.EDITS}
+    return {"gallery": measure_gallery(encoder, seed), "one_attribute": choices}

@@ -12,6 +12,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+
 from demo_model import network, vocabulary
 from support import gguf_writer, reference, tiny
 from support.gguf_writer import FileType
@@ -198,5 +199,3 @@ def write_projector(model: network.DemoModel, path: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from demo_model import world
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from demo_model import dense, world
+
+NOTHING_WEIGHT = 0.3
 MATRYOSHKA = {32: 0.15, 64: 0.15, 128: 0.15, 256: 0.55}
-IGNORED = -100
 
 
 class Heads(nn.Module):
@@ -30,7 +31,7 @@ class Heads(nn.Module):
 
         Args:
             vectors: Unit vectors [batch, width].
-            labels: int64 [batch, n_attributes], `IGNORED` where there is none.
+            labels: int64 [batch, n_attributes], `world.IGNORED` where there is none.
 
         Returns:
             The loss, and how often each attribute is right (NaN where no item has it).
@@ -39,19 +40,48 @@ class Heads(nn.Module):
         total = vectors.new_zeros(())
         right = []
         for logits, label in zip(parts, labels.T, strict=True):
-            total = total + F.cross_entropy(logits, label, ignore_index=IGNORED, reduction="sum")
-            known = label != IGNORED
+            total = total + F.cross_entropy(
+                logits, label, ignore_index=world.IGNORED, reduction="sum"
+            )
+            known = label != world.IGNORED
             right.append((logits.argmax(-1) == label)[known].float().mean())
         return total / len(vectors), torch.stack(right)
 
 
-def labels_of(kind: str, attributes: dict[str, world.Value]) -> list[int]:
-    """A row of labels for `Heads`."""
-    known = {"kind": kind, **attributes}
-    return [
-        values.index(known[name]) if name in known else IGNORED
-        for name, values in world.VALUES.items()
-    ]
+class TokenHeads(nn.Module):
+    """One linear classifier per kind of label in `dense.SIZES`, on single image rows."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.sizes = [size + 1 for size in dense.SIZES.values()]
+        self.linear = nn.Linear(width, sum(self.sizes))
+        nn.init.normal_(self.linear.weight, std=0.05)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy summed over the kinds of label.
+
+        Args:
+            rows: Image rows [batch, 9, width].
+            labels: int64 [batch, n_kinds, 9].
+
+        Returns:
+            The loss, and how often the classes beside "nothing" are right, [n_kinds].
+        """
+        total, right = rows.new_zeros(()), []
+        for logits, label in zip(
+            self.linear(rows).split(self.sizes, -1), labels.unbind(1), strict=True
+        ):
+            nothing = logits.shape[-1] - 1
+            weight = torch.ones(nothing + 1)
+            weight[nothing] = NOTHING_WEIGHT
+            if (label != world.IGNORED).any():
+                total = total + F.cross_entropy(
+                    logits.transpose(1, 2), label, weight, ignore_index=world.IGNORED
+                )
+            something = (label != world.IGNORED) & (label != nothing)
+            right.append((logits.argmax(-1) == label)[something].float().mean())
+        return total, torch.stack(right)
 
 
 def contrast(scores: Tensor, also_true: Tensor) -> Tensor:
@@ -98,4 +128,6 @@ def captioning(hidden: Tensor, embedding: Tensor, ids: Tensor, mask: Tensor) -> 
         mask: [batch, n].
     """
     logits = hidden[:, -ids.shape[1] - 1 : -1] @ embedding.T
-    return F.cross_entropy(logits.flatten(0, 1), ids.masked_fill(mask == 0, IGNORED).flatten())
+    return F.cross_entropy(
+        logits.flatten(0, 1), ids.masked_fill(mask == 0, world.IGNORED).flatten()
+    )

@@ -6,30 +6,43 @@ made orthogonal by five Newton-Schulz steps.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
+OBLONG = 2
 
 
-def orthogonalised(stack: Tensor) -> Tensor:
-    """The nearest orthogonal matrices, roughly, of [n, rows, columns]."""
-    tall = stack.shape[1] > stack.shape[2]
-    x = stack.transpose(1, 2) if tall else stack
-    x = x / (x.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
+def orthogonalised(matrix: Tensor) -> Tensor:
+    """The nearest orthogonal matrix, roughly: singular values between 0.7 and 1.2.
+
+    Each step multiplies by a polynomial in x xT. All of them commute, so that for oblong
+    matrices their product is gathered on the short side and applied once.
+    """
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / (x.norm() + 1e-7)
     a, b, c = COEFFICIENTS
-    for _ in range(STEPS):
-        gram = x @ x.transpose(1, 2)
-        x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
-    return x.transpose(1, 2) if tall else x
+    if x.shape[1] < OBLONG * x.shape[0]:
+        for _ in range(STEPS):
+            gram = x @ x.T
+            x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    else:
+        gram, product = x @ x.T, torch.eye(len(x))
+        for _ in range(STEPS):
+            factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+            factor.diagonal().add_(a)
+            product = factor @ product
+            gram = factor @ gram @ factor
+        x = product @ x
+    return x.T if tall else x
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices of hidden layers; equal shapes are handled together."""
+    """For matrices of hidden layers."""
 
     def __init__(
         self,
@@ -42,21 +55,13 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:
+    def step(self) -> None:  # type: ignore[override]
+        """Updates the matrices."""
         for group in self.param_groups:
-            by_shape = defaultdict(list)
             for matrix in group["params"]:
-                by_shape[matrix.shape].append(matrix)
-            for shape, matrices in by_shape.items():
-                updates = []
-                for matrix in matrices:
-                    state = self.state[matrix]
-                    average = state.setdefault("average", torch.zeros_like(matrix))
-                    average.lerp_(matrix.grad, 1 - group["momentum"])
-                    updates.append(matrix.grad.lerp(average, group["momentum"]))
-                scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
-                for matrix, update in zip(
-                    matrices, orthogonalised(torch.stack(updates)), strict=True
-                ):
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.sub_(update, alpha=scale)
+                average = self.state[matrix].setdefault("average", torch.zeros_like(matrix))
+                average.lerp_(matrix.grad, 1 - group["momentum"])
+                update = orthogonalised(matrix.grad.lerp(average, group["momentum"]))
+                scale = group["lr"] * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                matrix.sub_(update, alpha=scale)

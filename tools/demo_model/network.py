@@ -158,9 +158,7 @@ class TextBlock(nn.Module):
         batch, n, width = x.shape
         y = self.norm1(x)
         q = self.q(y).view(batch, n, self.heads, -1).transpose(1, 2)
-        k, v = (
-            f(y).view(batch, n, self.kv_heads, -1).transpose(1, 2) for f in (self.k, self.v)
-        )
+        k, v = (f(y).view(batch, n, self.kv_heads, -1).transpose(1, 2) for f in (self.k, self.v))
         repeats = self.heads // self.kv_heads
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = attend(q, k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1), mask)

@@ -75,49 +75,63 @@ OUTLINES: dict[str, list[Point]] = {
 }
 
 
-def _figure(
-    canvas: ImageDraw.ImageDraw, shape: object, centre: Point, radius: float, ink: object
-) -> None:
-    if shape in OUTLINES:
-        canvas.polygon(_around(centre, radius, OUTLINES[str(shape)]), fill=ink)
-        return
-    box = _around(centre, radius, [(-1, -1), (1, 1)])
-    if shape == "circle":
-        canvas.ellipse(box, fill=ink)
-    else:
-        canvas.ellipse(box, outline=ink, width=max(2, round(radius * SCALE * 0.34)))
+class Sketch:
+    """A canvas that remembers where its figures are.
+
+    Attributes:
+        canvas: What is drawn on.
+        cells: Of the figures in turn: the part of the picture that holds the centre, 0 to 8.
+    """
+
+    def __init__(self, image: Image.Image) -> None:
+        self.canvas = ImageDraw.Draw(image)
+        self.cells: list[int] = []
+
+    def figure(self, shape: object, centre: Point, radius: float, ink: object) -> None:
+        """Draws one of `world.SHAPES`."""
+        column, row = (int(3 * value / SIDE) for value in centre)
+        self.cells.append(3 * row + column)
+        if shape in OUTLINES:
+            self.canvas.polygon(_around(centre, radius, OUTLINES[str(shape)]), fill=ink)
+            return
+        box = _around(centre, radius, [(-1, -1), (1, 1)])
+        if shape == "circle":
+            self.canvas.ellipse(box, fill=ink)
+        else:
+            self.canvas.ellipse(box, outline=ink, width=max(2, round(radius * SCALE * 0.34)))
 
 
-def _shape(canvas: ImageDraw.ImageDraw, scene: Scene, rng: Rng) -> None:
+def _shape(sketch: Sketch, scene: Scene, rng: Rng) -> None:
     radius = RADIUS[str(scene["size"])] * rng.uniform(0.92, 1.08)
     row, column = divmod(POSITIONS.index(str(scene["position"])), 3)
     edge = max(radius + 1, SIDE / 6)
     x, y = ((edge, SIDE / 2, SIDE - edge)[i] for i in (column, row))
     inwards = rng.uniform(-3, 3, 2)
-    centre = tuple(np.clip((x, y) + inwards, radius, SIDE - radius).tolist())
-    _figure(canvas, scene["shape"], centre, radius, _colour(scene["colour"], rng))
+    centre = tuple(np.clip(np.add((x, y), inwards), radius, SIDE - radius).tolist())
+    sketch.figure(scene["shape"], centre, radius, _colour(scene["colour"], rng))
 
 
-def _count(canvas: ImageDraw.ImageDraw, scene: Scene, rng: Rng) -> None:
+def _count(sketch: Sketch, scene: Scene, rng: Rng) -> None:
     ink = _colour(scene["colour"], rng)
     for cell in rng.permutation(9)[: int(scene["count"])].tolist():
         radius = rng.uniform(11, 14)
         row, column = divmod(cell, 3)
         x, y = SIDE / 6 * np.array([2 * column + 1, 2 * row + 1]) + rng.uniform(-3, 3, 2)
-        _figure(canvas, scene["shape"], (float(x), float(y)), radius, ink)
+        sketch.figure(scene["shape"], (float(x), float(y)), radius, ink)
 
 
-def _relation(canvas: ImageDraw.ImageDraw, scene: Scene, rng: Rng) -> None:
+def _relation(sketch: Sketch, scene: Scene, rng: Rng) -> None:
     gap, middle = rng.uniform(23, 29), SIDE / 2 + rng.uniform(-4, 4)
     across = rng.uniform(26, SIDE - 26)
     for suffix, sign in (("", -1), ("2", 1)):
         along, aside = middle + sign * gap, across + rng.uniform(-5, 5)
         centre = (along, aside) if scene["axis"] == AXES[0] else (aside, along)
         ink = _colour(scene[f"colour{suffix}"], rng)
-        _figure(canvas, scene[f"shape{suffix}"], centre, rng.uniform(16, 21), ink)
+        sketch.figure(scene[f"shape{suffix}"], centre, rng.uniform(16, 21), ink)
 
 
-def _layout(canvas: ImageDraw.ImageDraw, scene: Scene, rng: Rng) -> None:
+def _layout(sketch: Sketch, scene: Scene, rng: Rng) -> None:
+    canvas = sketch.canvas
     ink, end = _colour(scene["colour"], rng), SIDE * SCALE
     canvas.rectangle((0, 0, end, end), fill=_colour(scene["colour2"], rng))
     name, step = scene["layout"], float(rng.uniform(12, 20)) * SCALE
@@ -170,13 +184,13 @@ def _lines(canvas: ImageDraw.ImageDraw, lines: list[str], ink: object, rng: Rng)
         canvas.text((x, height * (i + 0.5) + rng.uniform(-6, 6)), line, ink, font, anchor="mm")
 
 
-def _word(canvas: ImageDraw.ImageDraw, scene: Scene, rng: Rng) -> None:
+def _word(sketch: Sketch, scene: Scene, rng: Rng) -> None:
     words = [word.upper() for word in scene.slots("word")]
-    _lines(canvas, words, _colour(scene["colour"], rng), rng)
+    _lines(sketch.canvas, words, _colour(scene["colour"], rng), rng)
 
 
-def _number(canvas: ImageDraw.ImageDraw, scene: Scene, rng: Rng) -> None:
-    _lines(canvas, ["".join(scene.slots("digit"))], _colour(scene["colour"], rng), rng)
+def _number(sketch: Sketch, scene: Scene, rng: Rng) -> None:
+    _lines(sketch.canvas, ["".join(scene.slots("digit"))], _colour(scene["colour"], rng), rng)
 
 
 _PAINTERS = {
@@ -195,8 +209,13 @@ def draw(scene: Scene, rng: Rng) -> NDArray[np.uint8]:
     Returns:
         uint8 [84, 84, 3].
     """
+    return draw_with_cells(scene, rng)[0]
+
+
+def draw_with_cells(scene: Scene, rng: Rng) -> tuple[NDArray[np.uint8], list[int]]:
+    """As `draw`, with the ninth of the picture that each figure lies in."""
     background = _colour(scene.attributes.get("background", "white"), rng)
     image = Image.new("RGB", (PIXELS * OVERSAMPLING,) * 2, background)
-    canvas = ImageDraw.Draw(image)
-    _PAINTERS[scene.kind](canvas, scene, rng)
-    return np.asarray(image.reduce(OVERSAMPLING))
+    sketch = Sketch(image)
+    _PAINTERS[scene.kind](sketch, scene, rng)
+    return np.asarray(image.reduce(OVERSAMPLING)), sketch.cells

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,12 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from demo_model import batches, edits, evaluation, losses, network, vocabulary, world
-from demo_model.muon import Muon
 from numpy.typing import NDArray
-from support import tiny
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from demo_model import batches, dense, evaluation, losses, network, vocabulary, world
+from demo_model.evaluation import Embedded, Encoder
+from demo_model.muon import Muon
+from support import tiny
+
+EVALUATED_TOGETHER = 50
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,9 @@ class Settings:
     decay: float = 0.3
     twins: tuple[float, float] = (0.2, 0.6)
     twins_step: int = 400
-    captioned: float = 0.5
+    captioned: float = 0.25
     heads: float = 0.3
+    token_heads: float = 0.3
     caption_weight: float = 0.5
     shape: network.Shape = field(default_factory=network.Shape)
 
@@ -49,6 +56,14 @@ class Settings:
         """Learning rate of a step over the highest."""
         left = (self.steps - step) / (self.decay * self.steps)
         return min(1.0, (step + 1) / self.warm_up, max(left, 0.0))
+
+
+def _stop_asked() -> threading.Event:
+    """Is set once the process is asked to end (SIGTERM, Ctrl-C): the step is finished and saved."""
+    asked = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: asked.set())
+    return asked
 
 
 class Trainer:
@@ -66,13 +81,21 @@ class Trainer:
         markers = (vocab.id("<|vision_start|>"), vocab.id("<|vision_end|>"))
         self.model = network.DemoModel(settings.shape, markers=markers)
         self.heads = losses.Heads(settings.shape.hidden)
+        self.token_heads = losses.TokenHeads(settings.shape.hidden)
         self.scales = nn.Parameter(torch.tensor([2.3, 2.3]))
         self.step, self.spent = 0, 0.0
         self._mean, self._std = torch.tensor(tiny.IMAGE_MEAN), torch.tensor(tiny.IMAGE_STD)
         self._optimizers = self._make_optimizers()
 
     def _make_optimizers(self) -> list[torch.optim.Optimizer]:
-        matrices, rest = [], [self.scales, *self.heads.parameters()]
+        matrices, rest = (
+            [],
+            [
+                self.scales,
+                *self.heads.parameters(),
+                *self.token_heads.parameters(),
+            ],
+        )
         for name, value in self.model.named_parameters():
             inner = value.ndim == 2 and not name.startswith(("embed.", "multi.", "vision.merge0."))
             (matrices if inner else rest).append(value)
@@ -88,6 +111,7 @@ class Trainer:
             "settings": asdict(self.settings),
             "model": self.model.state_dict(),
             "heads": self.heads.state_dict(),
+            "token_heads": self.token_heads.state_dict(),
             "scales": self.scales.data,
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "step": self.step,
@@ -105,6 +129,7 @@ class Trainer:
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.heads.load_state_dict(state["heads"])
+        self.token_heads.load_state_dict(state["token_heads"])
         self.scales.data.copy_(state["scales"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -137,14 +162,20 @@ class Trainer:
         multi = losses.contrast(scale[1] * losses.maxsim(tokens, mask, patches), true)
         seen, right = self.heads(b, torch.from_numpy(batch.picture_labels))
         said, _ = self.heads(a, torch.from_numpy(batch.text_labels))
+        local, local_right = self.token_heads(
+            shown.hidden[:, 1:-1], torch.from_numpy(batch.token_labels)
+        )
         total = single + 0.5 * multi + settings.heads * (seen + said)
-        parts = {"single": single, "multi": multi, "seen": seen, "said": said}
+        total = total + settings.token_heads * local
+        parts = {"single": single, "multi": multi, "seen": seen, "said": said, "local": local}
         if told is not None:
             caption = losses.captioning(told.hidden, self.model.embed.weight, ids[:n], mask[:n])
             total = total + settings.caption_weight * caption
             parts["caption"] = caption
         report = {name: value.item() for name, value in parts.items()}
-        return total, report | dict(zip(world.VALUES, right.tolist(), strict=True))
+        report |= dict(zip(world.VALUES, right.tolist(), strict=True))
+        names = [f"local {name}" for name in dense.SIZES]
+        return total, report | dict(zip(names, local_right.tolist(), strict=True))
 
     def train_step(self) -> dict[str, float]:
         """One batch."""
@@ -176,9 +207,10 @@ class Trainer:
             save_every: Seconds of CPU time between two states.
             evaluate_every: Seconds of CPU time between two held-out measurements.
         """
+        stop = _stop_asked()
         saved = evaluated = self.spent
         reports: list[dict[str, float]] = []
-        while self.step < self.settings.steps:
+        while self.step < self.settings.steps and not stop.is_set():
             start = time.process_time()
             reports.append(self.train_step())
             self.spent += time.process_time() - start
@@ -197,7 +229,8 @@ class Trainer:
                 evaluated = self.spent
                 self.log({"step": self.step, **self.evaluate(100)})
         self.save()
-        self.log({"step": self.step, **self.evaluate(200)})
+        if self.step == self.settings.steps:
+            self.log({"step": self.step, **self.evaluate(200)})
 
     def log(self, line: dict[str, Any]) -> None:
         """Appends a line to ``log.jsonl``."""
@@ -205,60 +238,38 @@ class Trainer:
             print(json.dumps({"clock": time.strftime("%H:%M:%S"), **line}), file=file)
 
     @torch.inference_mode()
-    def embed_texts(self, texts: list[str]) -> tuple[Tensor, Tensor, Tensor]:
-        """Vectors [n, dim], unit rows [n, t, 128] and their mask."""
-        ids, mask = map(torch.from_numpy, batches.pad(vocabulary.encode(texts)))
-        encoded = self.model.texts(ids, mask)
-        return network.pooled(encoded), F.normalize(self.model.multi(encoded.hidden), dim=-1), mask
+    def embed_texts(self, texts: list[str]) -> Embedded:
+        """Texts as `evaluation` takes them."""
+        vectors, rows = [], []
+        for i in range(0, len(texts), EVALUATED_TOGETHER):
+            part = vocabulary.encode(texts[i : i + EVALUATED_TOGETHER])
+            ids, mask = map(torch.from_numpy, batches.pad(part))
+            encoded = self.model.texts(ids, mask)
+            vectors.append(network.pooled(encoded).numpy())
+            tokens = F.normalize(self.model.multi(encoded.hidden), dim=-1).numpy()
+            rows += [row[: len(ids)] for row, ids in zip(tokens, part, strict=True)]
+        return Embedded(np.concatenate(vectors), rows)
 
     @torch.inference_mode()
-    def embed_pictures(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
-        """Vectors [n, dim] and unit rows [n, 11, 128]."""
-        parts = [
-            self.model.pictures(self.model.vision(self.patches(pixels[i : i + 64])))
-            for i in range(0, len(pixels), 64)
-        ]
-        vectors = torch.cat([network.pooled(part) for part in parts])
-        rows = torch.cat([part.hidden for part in parts])
-        return vectors, F.normalize(self.model.multi(rows), dim=-1)
+    def embed_pictures(self, pixels: NDArray[np.uint8]) -> Embedded:
+        """Pictures as `evaluation` takes them."""
+        vectors, rows = [], []
+        for i in range(0, len(pixels), EVALUATED_TOGETHER):
+            patches = self.patches(pixels[i : i + EVALUATED_TOGETHER])
+            encoded = self.model.pictures(self.model.vision(patches))
+            vectors.append(network.pooled(encoded).numpy())
+            rows += list(F.normalize(self.model.multi(encoded.hidden), dim=-1).numpy())
+        return Embedded(np.concatenate(vectors), rows)
 
     def evaluate(self, n: int) -> dict[str, Any]:
-        """Held-out measurements, in per cent."""
-        gallery = evaluation.make_gallery(self.settings.seed)
-        texts, tokens, mask = self.embed_texts(gallery.texts)
-        pictures, rows = self.embed_pictures(gallery.pixels)
-        single = (texts @ pictures.T).numpy()
-        multi = torch.cat(
-            [losses.maxsim(tokens[i : i + 50], mask[i : i + 50], rows) for i in range(0, len(texts), 50)]
-        ).numpy()
-        result: dict[str, Any] = {
-            "recall": {
-                kind: [round(100 * evaluation.recall(scores, k), 1) for k in (1, 5)]
-                for kind, scores in (("single", single), ("multi", multi))
-            },
-            "recall_1_by_kind": {
-                kind: round(100 * share)
-                for kind, share in evaluation.recall_by_kind(single, gallery.scenes, 1).items()
-            },
-            "narrow": {
-                width: round(100 * evaluation.recall(
-                    (F.normalize(texts[:, :width], dim=-1) @ F.normalize(pictures[:, :width], dim=-1).T).numpy(), 1), 1)
-                for width in (32, 64, 128)
-            },
-        }
-        choices = {}
-        for name in edits.EDITS:
-            choice = evaluation.make_choice(name, self.settings.seed, n)
-            vectors, rows = self.embed_pictures(choice.pixels)
-            sides = []
-            for side in (choice.right, choice.wrong):
-                text, token, known = self.embed_texts(side)
-                best = torch.einsum("itd,ipd->itp", token, rows).amax(-1)
-                late = (best * known).sum(-1) / known.sum(-1)
-                sides.append(((text * vectors).sum(-1), late))
-            (right, right_late), (wrong, wrong_late) = sides
-            choices[name] = [
-                round(100 * (right > wrong).float().mean().item()),
-                round(100 * (right_late > wrong_late).float().mean().item()),
-            ]
-        return result | {"one_attribute": choices}
+        """Held-out measurements, ``n`` pictures for each one-attribute test."""
+        encoder = Encoder(self.embed_texts, self.embed_pictures)
+        return evaluation.measure(encoder, self.settings.seed, n)
+
+
+def load_model(folder: Path) -> network.DemoModel:
+    """The model of the state that lies in ``folder``."""
+    trainer = Trainer(Settings(), folder)
+    if not trainer.resume():
+        raise FileNotFoundError(f"{folder} holds no state.pt; train first")
+    return trainer.model.eval()

@@ -51,13 +51,14 @@ LAYOUTS = (
 )
 # Swapping the colours of these shows the same; the first in the alphabet comes first.
 SYMMETRIC_LAYOUTS = LAYOUTS[:3]
-WORDS = tuple(
-    """apple bird boat bread bridge camera castle chair cloud coffee corn desk door duck eagle
+_WORDS = """
+    apple bird boat bread bridge camera castle chair cloud coffee corn desk door duck eagle
     farm fish flower forest fox garden ghost glass guitar horse hotel house island jacket key
     king lamp lemon lion market milk moon mouse music night ocean paper piano pizza queen rain
     river road rocket sand school ship silver snow spoon sugar summer tiger train tree window
-    winter wolf zebra""".split()
-)
+    winter wolf zebra
+"""
+WORDS = tuple(_WORDS.split())
 DIGITS = tuple("0123456789")
 SLOTS = 3
 
@@ -98,6 +99,8 @@ HELD_OUT_BY: dict[str, tuple[str, ...]] = {
 HELD_OUT_ONE_IN = 8
 # Rec. 601 luma, out of 255.
 READABLE_CONTRAST = 70
+# The label of an attribute that a scene does not have; torch's cross-entropy skips it.
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,14 @@ class Scene:
     def changed(self, **values: Value) -> Scene:
         """A scene that differs in the given attributes."""
         return Scene(self.kind, {**self.attributes, **values})
+
+
+def labels(kind: str, attributes: dict[str, Value]) -> list[int]:
+    """Index of each value among `VALUES`, in their order; `IGNORED` for what is not given."""
+    known = {"kind": kind, **attributes}
+    return [
+        values.index(known[name]) if name in known else IGNORED for name, values in VALUES.items()
+    ]
 
 
 def luma(colour: str) -> float:

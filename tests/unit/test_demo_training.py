@@ -1,0 +1,269 @@
+"""What the built-in model is trained and measured on: pictures, captions, held-out tests."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from demo_model import captions, edits, evaluation, pictures, world
+from demo_model.world import Scene, Value
+
+COUNT_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+SPECK = 10
+
+
+def scenes(kind: str, n: int = 40, split: world.Split | None = None) -> list[Scene]:
+    rng = np.random.default_rng(7)
+    return [world.sample(rng, kind, split) for _ in range(n)]
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def ink(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Pixels that are not the background, which fills the corner or the middle."""
+    corners = np.stack([pixels[0, 0], pixels[0, -1], pixels[-1, 0], pixels[-1, -1]])
+    background = np.median(corners, axis=0)
+    return np.abs(pixels - background).max(-1) > 24
+
+
+def near(pixels: NDArray[np.uint8], colour: Value) -> NDArray[np.bool_]:
+    """Pixels whose nearest palette colour is the given one."""
+    palette = np.array(list(world.COLOURS.values()))
+    distance = np.abs(pixels[:, :, None].astype(int) - palette).sum(-1)
+    return distance.argmin(-1) == list(world.COLOURS).index(str(colour))
+
+
+def centre(mask: NDArray[np.bool_]) -> tuple[float, float]:
+    """Mean (x, y) of a mask, 0 to 1."""
+    y, x = np.nonzero(mask)
+    return float(x.mean() / mask.shape[1]), float(y.mean() / mask.shape[0])
+
+
+def n_islands(mask: NDArray[np.bool_]) -> int:
+    """How many connected parts a mask has, specks at blended edges aside."""
+    left, n = {tuple(at) for at in np.argwhere(mask).tolist()}, 0
+    while left:
+        edge, area = [left.pop()], 0
+        while edge:
+            y, x = edge.pop()
+            found = {(y + 1, x), (y - 1, x), (y, x + 1), (y, x - 1)} & left
+            left -= found
+            edge += found
+            area += 1
+        n += area > SPECK
+    return n
+
+
+@pytest.mark.parametrize("kind", world.KINDS)
+def test_a_full_caption_names_every_value(kind: str) -> None:
+    for scene in scenes(kind):
+        text = captions.describe(scene, rng(), full=True).text
+        for name, value in scene.attributes.items():
+            if name in ("axis", "layout", "n_words", "n_digits", "count"):
+                continue
+            expected = str(value)
+            assert re.search(rf"(?<![a-z]){expected}(?![a-df-rt-z])", text), (name, text)
+
+
+def test_counts_are_spelled_out_or_given_as_digits() -> None:
+    generator = rng()
+    seen = set()
+    for scene in scenes("count", 80):
+        first = captions.describe(scene, generator, full=True).text.split()[0]
+        assert COUNT_WORDS.get(first) == scene["count"] or first == str(scene["count"])
+        seen.add(first.isdigit())
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text_part", "axis", "first_named"),
+    [
+        ("left of", "horizontal", True),
+        ("right of", "horizontal", False),
+        ("above", "vertical", True),
+        ("below", "vertical", False),
+        ("under", "vertical", False),
+    ],
+)
+def test_relations_name_the_objects_in_the_right_order(
+    text_part: str, axis: str, first_named: bool
+) -> None:
+    scene = Scene(
+        "relation",
+        {
+            "axis": axis,
+            "colour": "red",
+            "shape": "star",
+            "colour2": "blue",
+            "shape2": "ring",
+            "background": "white",
+        },
+    )
+    generator = rng()
+    texts = [captions.describe(scene, generator, full=True).text for _ in range(60)]
+    texts = [text for text in texts if text_part in text]
+    assert texts
+    for text in texts:
+        assert (text.index("red star") < text.index("blue ring")) == first_named
+
+
+def test_words_and_digits_keep_their_order() -> None:
+    for scene in scenes("word"):
+        assert " ".join(scene.slots("word")) in captions.describe(scene, rng(), full=True).text
+    for scene in scenes("number"):
+        assert "".join(scene.slots("digit")) in captions.describe(scene, rng(), full=True).text
+
+
+@pytest.mark.parametrize("kind", world.KINDS)
+def test_a_caption_is_true_of_its_scene_and_false_once_a_said_thing_changes(kind: str) -> None:
+    generator = rng()
+    contradicted = 0
+    for scene in scenes(kind):
+        caption = captions.describe(scene, generator, full=False)
+        assert caption.is_true_of(scene)
+        other = edits.twin(scene, generator)
+        if other is None:
+            continue
+        changed = {name for name in scene.attributes if scene[name] != other.attributes.get(name)}
+        assert caption.is_true_of(other) == (not changed & set(caption.says))
+        contradicted += not caption.is_true_of(other)
+    assert contradicted
+
+
+def test_training_never_draws_a_held_out_combination() -> None:
+    for kind in world.KINDS:
+        names = world.HELD_OUT_BY[kind]
+        seen = [
+            {str([scene.attributes.get(name) for name in names]) for scene in part}
+            for part in (scenes(kind, 400, "train"), scenes(kind, 200, "test"))
+        ]
+        if kind not in ("word", "number"):
+            assert not seen[0] & seen[1]
+
+
+def test_one_combination_in_eight_is_held_out() -> None:
+    drawn = [world.split_of(scene) for kind in world.KINDS for scene in scenes(kind, 400)]
+    assert 0.10 < drawn.count("test") / len(drawn) < 0.15
+
+
+@pytest.mark.parametrize("name", edits.EDITS)
+def test_an_edit_changes_what_it_says_and_nothing_else(name: str) -> None:
+    choice_scenes = [
+        scene for scene in scenes(edits.EDITS[name].kind, 200) if edits.EDITS[name].applies(scene)
+    ]
+    generator = rng()
+    pairs = [(scene, edits.edit(scene, name, generator)) for scene in choice_scenes]
+    done = [(scene, other) for scene, other in pairs if other is not None]
+    assert done
+    for scene, other in done:
+        assert world.is_possible(other)
+        changed = {key for key in scene.attributes if scene[key] != other[key]}
+        limit = 4 if "swapped" in name or "order" in name else 1
+        assert 1 <= len(changed) <= limit
+        if name == "count, off by one":
+            assert abs(int(scene["count"]) - int(other["count"])) == 1
+        if name == "count, off by more":
+            assert abs(int(scene["count"]) - int(other["count"])) > 1
+
+
+@pytest.mark.parametrize("kind", world.KINDS)
+def test_a_seed_decides_every_pixel(kind: str) -> None:
+    scene = scenes(kind, 1)[0]
+    first, again = pictures.draw(scene, rng()), pictures.draw(scene, rng())
+    assert first.shape == (84, 84, 3)
+    assert first.dtype == np.uint8
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, pictures.draw(scene, np.random.default_rng(4)))
+
+
+def test_a_shape_lies_where_its_caption_says() -> None:
+    thirds = {"left": (0, None), "right": (2, None), "top": (None, 0), "bottom": (None, 2)}
+    for scene in scenes("shape"):
+        column, row = 1, 1
+        for word in str(scene["position"]).split():
+            x, y = thirds.get(word, (None, None))
+            column, row = column if x is None else x, row if y is None else y
+        place = centre(near(pictures.draw(scene, rng()), scene["colour"]))
+        assert [(value > 0.4) + (value > 0.6) for value in place] == [column, row], scene
+
+
+def test_sizes_differ_in_area() -> None:
+    for scene in scenes("shape", 10):
+        areas = [
+            near(pictures.draw(scene.changed(size=size), rng()), scene["colour"]).sum()
+            for size in world.SIZES
+        ]
+        assert 1.5 * areas[0] < areas[1]
+        assert 1.5 * areas[1] < areas[2]
+
+
+def test_as_many_figures_are_drawn_as_counted() -> None:
+    for scene in scenes("count"):
+        mask = near(pictures.draw(scene, rng()), scene["colour"])
+        assert n_islands(mask) == scene["count"], scene
+
+
+def test_the_first_object_of_a_relation_is_left_or_above() -> None:
+    for scene in scenes("relation"):
+        if scene["colour"] == scene["colour2"]:
+            continue
+        pixels = pictures.draw(scene, rng())
+        first, second = (centre(near(pixels, scene[name])) for name in ("colour", "colour2"))
+        along = 0 if scene["axis"] == "horizontal" else 1
+        assert first[along] < second[along] - 0.2
+
+
+@pytest.mark.parametrize("kind", ["word", "number"])
+def test_letters_are_drawn_inside_the_picture(kind: str) -> None:
+    for scene in scenes(kind):
+        pixels = pictures.draw(scene, rng())
+        share = ink(pixels).mean()
+        assert 0.01 < share < 0.6, scene
+
+
+def test_gallery_scenes_are_distinct_and_held_out() -> None:
+    sizes = {"shape": 30, "word": 20}
+    gallery = evaluation.make_gallery(1, sizes)
+    assert len(set(gallery.scenes)) == len(gallery.texts) == len(gallery.pixels) == 50
+    assert {world.split_of(scene) for scene in gallery.scenes} == {"test"}
+    again = evaluation.make_gallery(1, sizes)
+    assert again.texts == gallery.texts
+    np.testing.assert_array_equal(again.pixels, gallery.pixels)
+
+
+def test_the_two_captions_of_a_choice_differ_in_the_changed_words_alone() -> None:
+    for name in ("colour", "size", "shape", "background", "one word", "relation, one shape"):
+        choice = evaluation.make_choice(name, 1, 12)
+        for right, wrong in zip(choice.right, choice.wrong, strict=True):
+            assert right != wrong
+            pairs = list(zip(right.split(), wrong.split(), strict=True))
+            articles = {"a", "an"}
+            assert sum(a != b and {a, b} != articles for a, b in pairs) == 1, (right, wrong)
+
+
+def test_recall_by_hand() -> None:
+    scores = np.array([[0.9, 0.1, 0.2], [0.8, 0.5, 0.1], [0.3, 0.3, 0.3]])
+    assert evaluation.recall(scores, 1) == pytest.approx(1 / 3)
+    assert evaluation.recall(scores, 2) == pytest.approx(2 / 3)
+    assert evaluation.recall(scores, 3) == 1
+    kinds = [Scene(kind, {}) for kind in ("shape", "word", "word")]
+    assert evaluation.recall_by_kind(scores, kinds, 2) == {"shape": 1.0, "word": 0.5}
+
+
+def test_labels_are_indices_of_the_values() -> None:
+    labels = dict(
+        zip(world.VALUES, world.labels("count", {"colour": "green", "count": 4}), strict=True)
+    )
+    assert (labels["kind"], labels["colour"], labels["count"]) == (1, 3, 2)
+    assert {labels[name] for name in world.VALUES if name not in ("kind", "colour", "count")} == {
+        world.IGNORED
+    }
