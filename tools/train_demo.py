@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +36,21 @@ def write_vocabulary() -> None:
     vocabulary.MERGES.write_text("\n".join(vocabulary.learn(texts)) + "\n", "utf-8")
 
 
-def train(folder: Path, steps: int, threads: int) -> None:
+def train(folder: Path, steps: int, workers: int) -> None:
     """Trains, from the start or from the last state."""
-    import torch
+    from demo_model import workers as working
 
+    folder.mkdir(parents=True, exist_ok=True)
+    working.run(workers, folder / "rendezvous", partial(train_worker, folder, steps))
+
+
+def train_worker(folder: Path, steps: int, _: int) -> None:
+    """One process of a training."""
     from demo_model.training import Settings, Trainer
 
-    torch.set_num_threads(threads)
-    folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(Settings(steps=steps), folder)
     trainer.resume()
-    trainer.run(report_every=20, save_every=240, evaluate_every=900)
+    trainer.run(report_every=20, save_every=150, evaluate_every=450)
 
 
 def export(folder: Path, into: Path) -> None:
@@ -83,8 +88,8 @@ def main() -> None:
     commands.add_parser("vocabulary")
     command = commands.add_parser("train")
     command.add_argument("folder", type=Path)
-    command.add_argument("--steps", type=int, default=4000)
-    command.add_argument("--threads", type=int, default=2)
+    command.add_argument("--steps", type=int, default=2000)
+    command.add_argument("--workers", type=int, default=2)
     command = commands.add_parser("export")
     command.add_argument("folder", type=Path)
     command.add_argument("into", type=Path)

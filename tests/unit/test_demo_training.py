@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from demo_model import captions, edits, evaluation, pictures, world
+from demo_model import captions, dense, edits, evaluation, pictures, world
 from demo_model.world import Scene, Value
 
 COUNT_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
@@ -267,3 +267,57 @@ def test_labels_are_indices_of_the_values() -> None:
     assert {labels[name] for name in world.VALUES if name not in ("kind", "colour", "count")} == {
         world.IGNORED
     }
+
+
+def token_labels(scene: Scene) -> dict[str, NDArray[np.int64]]:
+    _, cells = pictures.draw_with_cells(scene, rng())
+    return dict(zip(dense.SIZES, dense.labels(scene, cells), strict=True))
+
+
+def test_token_labels_say_where_the_figures_are() -> None:
+    for scene in scenes("shape"):
+        labels = token_labels(scene)
+        at = world.POSITIONS.index(str(scene["position"]))
+        assert labels["place"].tolist() == [at if i == at else 9 for i in range(9)]
+        assert labels["shape"][at] == world.SHAPES.index(str(scene["shape"]))
+        assert set(labels["word"].tolist()) == {world.IGNORED}
+    for scene in scenes("count"):
+        assert (token_labels(scene)["place"] != 9).sum() == scene["count"]
+
+
+def test_token_labels_tell_the_two_objects_of_a_relation_apart() -> None:
+    for scene in scenes("relation"):
+        shape = token_labels(scene)["shape"]
+        (first,) = np.nonzero(shape == world.SHAPES.index(str(scene["shape"])))
+        (second,) = np.nonzero(shape == 8 + world.SHAPES.index(str(scene["shape2"])))
+        along = [
+            int(at[0]) % 3 if scene["axis"] == "horizontal" else int(at[0]) // 3
+            for at in (first, second)
+        ]
+        assert along == [0, 2]
+
+
+def test_token_labels_give_each_line_its_word_and_each_column_its_digit() -> None:
+    at = {"n_words": 2, "word1": "apple", "word2": "zebra", "colour": "red", "background": "white"}
+    word = token_labels(Scene("word", at))["word"]
+    last = len(world.WORDS) - 1
+    nothing = 3 * len(world.WORDS)
+    assert word.tolist() == [0] * 3 + [nothing] * 3 + [len(world.WORDS) + last] * 3
+    at = {"n_digits": 3, "digit1": "4", "digit2": "0", "digit3": "7", "colour": "red"}
+    digit = token_labels(Scene("number", {**at, "background": "white"}))["digit"]
+    assert digit.tolist() == [30] * 3 + [4, 10, 27] + [30] * 3
+
+
+def test_batches_depend_on_seed_step_and_worker_alone() -> None:
+    pytest.importorskip("tokenizers")
+    from demo_model import batches
+
+    first, again = batches.make(1, 2, 8, 0.5), batches.make(1, 2, 8, 0.5)
+    np.testing.assert_array_equal(first.pixels, again.pixels)
+    np.testing.assert_array_equal(first.ids, again.ids)
+    assert first.true.diagonal().all()
+    assert (first.text_labels[first.text_labels != world.IGNORED].size) > 8
+    said = first.text_labels != world.IGNORED
+    np.testing.assert_array_equal(first.text_labels[said], first.picture_labels[said])
+    for other in (batches.make(1, 3, 8, 0.5), batches.make(1, 2, 8, 0.5, worker=1)):
+        assert not np.array_equal(first.pixels, other.pixels)

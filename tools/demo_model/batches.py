@@ -45,7 +45,7 @@ def pad(rows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     return ids, mask
 
 
-def make(seed: int, step: int, size: int, twins: float) -> Batch:
+def make(seed: int, step: int, size: int, twins: float, *, worker: int = 0) -> Batch:
     """Draws batch number ``step``.
 
     Args:
@@ -53,8 +53,9 @@ def make(seed: int, step: int, size: int, twins: float) -> Batch:
         step: Number of the batch.
         size: Pairs.
         twins: Chance that a scene is followed by one that differs in a single thing.
+        worker: Number of the process that trains on it.
     """
-    rng = np.random.default_rng((seed, 0, step))
+    rng = np.random.default_rng((seed, 0, step, worker))
     scenes: list[world.Scene] = []
     while len(scenes) < size:
         scene = world.sample(rng, str(rng.choice(list(MIX), p=list(MIX.values()))), "train")

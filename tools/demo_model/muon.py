@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from demo_model import workers
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
 OBLONG = 2
@@ -57,11 +59,18 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Updates the matrices."""
+        rank, size = workers.rank_and_size()
         for group in self.param_groups:
-            for matrix in group["params"]:
+            matrices, updates = group["params"], []
+            for i, matrix in enumerate(matrices):
                 average = self.state[matrix].setdefault("average", torch.zeros_like(matrix))
                 average.lerp_(matrix.grad, 1 - group["momentum"])
-                update = orthogonalised(matrix.grad.lerp(average, group["momentum"]))
+                update = matrix.grad.lerp(average, group["momentum"])
+                # Each process makes its share of the updates orthogonal.
+                updates.append(
+                    orthogonalised(update) if i % size == rank else torch.zeros_like(update)
+                )
+            for matrix, update in zip(matrices, workers.summed(updates), strict=True):
                 scale = group["lr"] * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
                 matrix.sub_(update, alpha=scale)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from demo_model import batches, dense, evaluation, losses, network, vocabulary, world
+from demo_model import batches, dense, evaluation, losses, network, vocabulary, workers, world
 from demo_model.evaluation import Embedded, Encoder
 from demo_model.muon import Muon
 from support import tiny
@@ -31,21 +31,20 @@ class Settings:
 
     Attributes:
         steps: Of the whole training; the learning rate falls to 0 over the last ``decay``.
-        small_until: Share of the steps with half batches.
+        batch: Pairs per process and step; contrast is within them.
         twins: Chance of a twin, before and after ``twins_from`` of the steps.
         captioned: Share of a batch whose captions are also predicted from the pictures.
     """
 
     seed: int = 5
-    steps: int = 4000
-    batch: int = 64
-    small_steps: int = 400
+    steps: int = 2000
+    batch: int = 32
     muon_lr: float = 4e-3
     adam_lr: float = 1e-3
     warm_up: int = 30
     decay: float = 0.3
     twins: tuple[float, float] = (0.2, 0.6)
-    twins_step: int = 400
+    twins_step: int = 200
     captioned: float = 0.25
     heads: float = 0.3
     token_heads: float = 0.3
@@ -67,7 +66,7 @@ def _stop_asked() -> threading.Event:
 
 
 class Trainer:
-    """Model, heads and optimizers.
+    """Model, heads and optimizers; equal in all processes.
 
     Args:
         settings: The recipe.
@@ -83,9 +82,13 @@ class Trainer:
         self.heads = losses.Heads(settings.shape.hidden)
         self.token_heads = losses.TokenHeads(settings.shape.hidden)
         self.scales = nn.Parameter(torch.tensor([2.3, 2.3]))
-        self.step, self.spent = 0, 0.0
+        self.step, self.spent, self.stopped = 0, 0.0, False
+        self._stop = _stop_asked()
         self._mean, self._std = torch.tensor(tiny.IMAGE_MEAN), torch.tensor(tiny.IMAGE_STD)
         self._optimizers = self._make_optimizers()
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
 
     def _make_optimizers(self) -> list[torch.optim.Optimizer]:
         matrices, rest = (
@@ -180,10 +183,9 @@ class Trainer:
     def train_step(self) -> dict[str, float]:
         """One batch."""
         settings = self.settings
-        small = self.step < settings.small_steps
         twins = settings.twins[self.step >= settings.twins_step]
-        size = settings.batch // 2 if small else settings.batch
-        batch = batches.make(settings.seed, self.step, size, twins)
+        worker, n_workers = workers.rank_and_size()
+        batch = batches.make(settings.seed, self.step, settings.batch, twins, worker=worker)
         rate = settings.rate(self.step)
         for optimizer, lr in zip(
             self._optimizers, (settings.muon_lr, settings.adam_lr), strict=True
@@ -193,6 +195,12 @@ class Trainer:
                 group["lr"] = lr * rate
         total, report = self.loss(batch)
         total.backward()
+        values = [value for group in self._groups() for value in group["params"]]
+        stop = torch.tensor([float(self._stop.is_set())])
+        *gradients, stops = workers.summed([*(value.grad for value in values), stop])
+        for value, gradient in zip(values, gradients, strict=True):
+            value.grad = gradient / n_workers
+        self.stopped = bool(stops.item())
         nn.utils.clip_grad_norm_(self._optimizers[1].param_groups[0]["params"], 1.0)
         for optimizer in self._optimizers:
             optimizer.step()
@@ -204,23 +212,20 @@ class Trainer:
 
         Args:
             report_every: Steps between two lines of the log.
-            save_every: Seconds of CPU time between two states.
-            evaluate_every: Seconds of CPU time between two held-out measurements.
+            save_every: Seconds of this process's CPU time between two states.
+            evaluate_every: Seconds of this process's CPU time between two held-out measurements.
         """
-        stop = _stop_asked()
         saved = evaluated = self.spent
+        rank, _ = workers.rank_and_size()
         reports: list[dict[str, float]] = []
-        while self.step < self.settings.steps and not stop.is_set():
+        while self.step < self.settings.steps and not self.stopped:
             start = time.process_time()
             reports.append(self.train_step())
             self.spent += time.process_time() - start
+            if rank:
+                continue
             if self.step % report_every == 0:
-                names = dict.fromkeys(name for report in reports for name in report)
-                mean = {
-                    name: round(float(np.nanmean([r.get(name, np.nan) for r in reports])), 3)
-                    for name in names
-                }
-                self.log({"step": self.step, "cpu_s": round(self.spent), **mean})
+                self.report(reports)
                 reports = []
             if self.spent - saved > save_every:
                 saved = self.spent
@@ -228,9 +233,22 @@ class Trainer:
             if self.spent - evaluated > evaluate_every:
                 evaluated = self.spent
                 self.log({"step": self.step, **self.evaluate(100)})
+        if rank:
+            return
         self.save()
         if self.step == self.settings.steps:
             self.log({"step": self.step, **self.evaluate(200)})
+
+    def report(self, reports: list[dict[str, float]]) -> None:
+        """Logs the means of some steps."""
+        names = dict.fromkeys(name for report in reports for name in report)
+        values = {name: [r.get(name, np.nan) for r in reports] for name in names}
+        mean = {
+            name: round(float(np.nanmean(value)), 3)
+            for name, value in values.items()
+            if not np.isnan(value).all()
+        }
+        self.log({"step": self.step, "cpu_s": round(self.spent), **mean})
 
     def log(self, line: dict[str, Any]) -> None:
         """Appends a line to ``log.jsonl``."""
