@@ -270,8 +270,8 @@ def test_labels_are_indices_of_the_values() -> None:
 
 
 def token_labels(scene: Scene) -> dict[str, NDArray[np.int64]]:
-    _, cells = pictures.draw_with_cells(scene, rng())
-    return dict(zip(dense.SIZES, dense.labels(scene, cells), strict=True))
+    _, sketch = pictures.sketch(scene, rng())
+    return dict(zip(dense.SIZES, dense.labels(scene, sketch.cells), strict=True))
 
 
 def test_token_labels_say_where_the_figures_are() -> None:
@@ -321,3 +321,28 @@ def test_batches_depend_on_seed_step_and_worker_alone() -> None:
     np.testing.assert_array_equal(first.text_labels[said], first.picture_labels[said])
     for other in (batches.make(1, 3, 8, 0.5), batches.make(1, 2, 8, 0.5, worker=1)):
         assert not np.array_equal(first.pixels, other.pixels)
+
+
+def test_patches_are_labelled_with_the_characters_that_they_show() -> None:
+    for kind, stem in (("word", "word"), ("number", "digit")):
+        for scene in scenes(kind):
+            pixels, sketch = pictures.sketch(scene, rng())
+            lines = [word.upper() for word in scene.slots(stem)]
+            lines = lines if kind == "word" else ["".join(lines)]
+            shown = ["".join(row) for row in sketch.characters]
+            shown = [row for i, row in enumerate(shown) if row and row not in shown[:i]]
+            # A narrow letter may fall between two middles; no other letter and no other order.
+            for line, row in zip(lines, shown, strict=True):
+                assert re.fullmatch("".join(f"{c}*" for c in line), row), (line, row)
+                assert len(set(row)) >= len(set(line)) / 2
+            there = np.array([[bool(c) for c in row] for row in sketch.characters])
+            inked = ink(pixels).reshape(6, 14, 6, 14).any((1, 3))
+            assert inked[there].all()
+
+
+def test_characters_are_ordered_as_the_patches_of_image_tokens() -> None:
+    rows = [[""] * 6 for _ in range(6)]
+    rows[0][0], rows[0][1], rows[1][0], rows[0][2], rows[5][5] = "ABCD9"
+    labels = dense.characters(rows)
+    assert labels[:5].tolist() == [0, 1, 2, 36, 3]
+    assert labels[-1] == 35

@@ -24,6 +24,7 @@ class Batch:
         picture_labels: int64 [n, n_attributes], all that the picture shows.
         text_labels: int64 [n, n_attributes], what the caption says.
         token_labels: int64 [n, n_kinds, 9] of `dense`.
+        characters: int64 [n, 36] of `dense`.
         true: bool [n, n], whether caption i is true of picture j.
     """
 
@@ -33,6 +34,7 @@ class Batch:
     picture_labels: NDArray[np.int64]
     text_labels: NDArray[np.int64]
     token_labels: NDArray[np.int64]
+    characters: NDArray[np.int64]
     true: NDArray[np.bool_]
 
 
@@ -64,7 +66,7 @@ def make(seed: int, step: int, size: int, twins: float, *, worker: int = 0) -> B
         if other is not None and len(scenes) < size:
             scenes.append(other)
     texts = [captions.describe(scene, rng, full=bool(rng.random() < FULL)) for scene in scenes]
-    drawn = [pictures.draw_with_cells(scene, rng) for scene in scenes]
+    drawn = [pictures.sketch(scene, rng) for scene in scenes]
     ids, mask = pad(vocabulary.encode([text.text for text in texts]))
     return Batch(
         pixels=np.stack([pixels for pixels, _ in drawn]),
@@ -73,7 +75,11 @@ def make(seed: int, step: int, size: int, twins: float, *, worker: int = 0) -> B
         picture_labels=np.array([world.labels(s.kind, s.attributes) for s in scenes]),
         text_labels=np.array([world.labels(t.kind, t.says) for t in texts]),
         token_labels=np.stack(
-            [dense.labels(scene, cells) for scene, (_, cells) in zip(scenes, drawn, strict=True)]
+            [
+                dense.labels(scene, sketch.cells)
+                for scene, (_, sketch) in zip(scenes, drawn, strict=True)
+            ]
         ),
+        characters=np.stack([dense.characters(at.characters) for _, at in drawn]),
         true=np.array([[text.is_true_of(scene) for scene in scenes] for text in texts]),
     )

@@ -25,12 +25,28 @@ SIZES = {
 THIRDS = {1: (1,), 2: (0, 2), 3: (0, 1, 2)}
 
 
+CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+def characters(rows: list[list[str]]) -> NDArray[np.int64]:
+    """Index among `CHARACTERS` of what each patch shows; their number for none.
+
+    Args:
+        rows: ``characters`` of a `pictures.Sketch`.
+
+    Returns:
+        int64 [36], the four patches of an image token next to each other.
+    """
+    index = np.array([[CHARACTERS.index(c) if c else len(CHARACTERS) for c in row] for row in rows])
+    return index.reshape(3, 2, 3, 2).transpose(0, 2, 1, 3).ravel()
+
+
 def labels(scene: Scene, cells: list[int]) -> NDArray[np.int64]:
     """Classes of the image tokens.
 
     Args:
         scene: The scene.
-        cells: Where its figures lie, as `pictures.draw_with_cells` gives it.
+        cells: Where its figures lie, as `pictures.Sketch` remembers it.
 
     Returns:
         int64 [len(SIZES), 9], `IGNORED` for what the kind of scene does not have.

@@ -84,6 +84,30 @@ class TokenHeads(nn.Module):
         return total, torch.stack(right)
 
 
+class CharacterHead(nn.Module):
+    """A linear classifier of the character that a patch shows."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, len(dense.CHARACTERS) + 1)
+        nn.init.normal_(self.linear.weight, std=0.05)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, patches: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy, and how often characters are right.
+
+        Args:
+            patches: [batch, 36, width].
+            labels: int64 [batch, 36].
+        """
+        logits, label = self.linear(patches).flatten(0, 1), labels.flatten()
+        weight = torch.ones(logits.shape[-1])
+        weight[-1] = NOTHING_WEIGHT
+        shown = label < len(dense.CHARACTERS)
+        right = (logits.argmax(-1) == label)[shown].float().mean()
+        return F.cross_entropy(logits, label, weight), right
+
+
 def contrast(scores: Tensor, also_true: Tensor) -> Tensor:
     """Symmetric InfoNCE; pairs beside the diagonal that are true as well do not count.
 

@@ -119,12 +119,14 @@ class Vision(nn.Module):
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, patches: Tensor) -> Tensor:
+    def forward(self, patches: Tensor) -> tuple[Tensor, Tensor]:
+        """Image tokens, and the patches [batch, 36, v_hidden] that they are merged from."""
         x = self.patch_embed(patches)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        x = self.ln_q(x).view(len(x), (GRID // MERGE) ** 2, -1)
-        return self.merge2(F.gelu(self.merge0(x)))
+        x = self.ln_q(x)
+        merged = x.view(len(x), (GRID // MERGE) ** 2, -1)
+        return self.merge2(F.gelu(self.merge0(merged))), x
 
 
 def merge_order() -> Tensor:
@@ -228,7 +230,7 @@ class DemoModel(nn.Module):
         """Pictures between their markers.
 
         Args:
-            image: What `vision` gives, [batch, 9, hidden].
+            image: The image tokens that `vision` gives, [batch, 9, hidden].
             captions: Ids [batch, n] that follow; causality keeps them out of the pictures' rows.
 
         Returns:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from PIL import Image, ImageDraw, ImageFont
 from demo_model.world import AXES, COLOURS, POSITIONS, Rng, Scene
 
 PIXELS = 84
+N_PATCHES = 6
+# Half the height of a capital, roughly, over the size of its font.
+CAPITALS = 0.4
 # What the drawing functions measure in; the canvas has SCALE pixels per unit.
 SIDE = 112
 OVERSAMPLING = 2
@@ -31,6 +35,7 @@ FONT_FILES = (
 FONT_FOLDER = Path("/usr/share/fonts/truetype")
 RADIUS = {"small": 11, "medium": 18, "large": 28}
 Point = tuple[float, float]
+Font: TypeAlias = ImageFont.FreeTypeFont
 
 
 def _colour(name: object, rng: Rng) -> tuple[int, int, int]:
@@ -81,11 +86,13 @@ class Sketch:
     Attributes:
         canvas: What is drawn on.
         cells: Of the figures in turn: the part of the picture that holds the centre, 0 to 8.
+        characters: For each of the 6 x 6 patches the character under its middle, else "".
     """
 
     def __init__(self, image: Image.Image) -> None:
         self.canvas = ImageDraw.Draw(image)
         self.cells: list[int] = []
+        self.characters = [[""] * N_PATCHES for _ in range(N_PATCHES)]
 
     def figure(self, shape: object, centre: Point, radius: float, ink: object) -> None:
         """Draws one of `world.SHAPES`."""
@@ -99,6 +106,17 @@ class Sketch:
             self.canvas.ellipse(box, fill=ink)
         else:
             self.canvas.ellipse(box, outline=ink, width=max(2, round(radius * SCALE * 0.34)))
+
+    def line(self, text: str, centre: Point, font: Font, ink: object) -> None:
+        """Writes a line of text; ``centre`` is in pixels of the canvas."""
+        self.canvas.text(centre, text, ink, font, anchor="mm")
+        start = centre[0] - font.getlength(text) / 2
+        ends = [start + font.getlength(text[: i + 1]) for i in range(len(text))]
+        patch = PIXELS * OVERSAMPLING / N_PATCHES
+        for row, column in np.ndindex(N_PATCHES, N_PATCHES):
+            x, y = (column + 0.5) * patch, (row + 0.5) * patch
+            if start <= x < ends[-1] and abs(y - centre[1]) < CAPITALS * font.size:
+                self.characters[row][column] = text[int(np.searchsorted(ends, x, "right"))]
 
 
 def _shape(sketch: Sketch, scene: Scene, rng: Rng) -> None:
@@ -168,11 +186,11 @@ def fonts() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _font(path: str | None, size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _font(path: str | None, size: int) -> Font:
     return ImageFont.load_default(size) if path is None else ImageFont.truetype(path, size)
 
 
-def _lines(canvas: ImageDraw.ImageDraw, lines: list[str], ink: object, rng: Rng) -> None:
+def _lines(sketch: Sketch, lines: list[str], ink: object, rng: Rng) -> None:
     choices = (*fonts(), None)
     path = choices[rng.integers(len(choices))]
     height = SIDE * SCALE / len(lines)
@@ -181,16 +199,16 @@ def _lines(canvas: ImageDraw.ImageDraw, lines: list[str], ink: object, rng: Rng)
         size = min(wanted * 50 / _font(path, 50).getlength(line), height * 0.8, 64.0 * SCALE)
         font = _font(path, max(2, round(size / 2) * 2))
         x = SIDE * SCALE / 2 + rng.uniform(-6, 6)
-        canvas.text((x, height * (i + 0.5) + rng.uniform(-6, 6)), line, ink, font, anchor="mm")
+        sketch.line(line, (x, height * (i + 0.5) + rng.uniform(-6, 6)), font, ink)
 
 
 def _word(sketch: Sketch, scene: Scene, rng: Rng) -> None:
     words = [word.upper() for word in scene.slots("word")]
-    _lines(sketch.canvas, words, _colour(scene["colour"], rng), rng)
+    _lines(sketch, words, _colour(scene["colour"], rng), rng)
 
 
 def _number(sketch: Sketch, scene: Scene, rng: Rng) -> None:
-    _lines(sketch.canvas, ["".join(scene.slots("digit"))], _colour(scene["colour"], rng), rng)
+    _lines(sketch, ["".join(scene.slots("digit"))], _colour(scene["colour"], rng), rng)
 
 
 _PAINTERS = {
@@ -209,13 +227,13 @@ def draw(scene: Scene, rng: Rng) -> NDArray[np.uint8]:
     Returns:
         uint8 [84, 84, 3].
     """
-    return draw_with_cells(scene, rng)[0]
+    return sketch(scene, rng)[0]
 
 
-def draw_with_cells(scene: Scene, rng: Rng) -> tuple[NDArray[np.uint8], list[int]]:
-    """As `draw`, with the ninth of the picture that each figure lies in."""
+def sketch(scene: Scene, rng: Rng) -> tuple[NDArray[np.uint8], Sketch]:
+    """As `draw`, with what is where."""
     background = _colour(scene.attributes.get("background", "white"), rng)
     image = Image.new("RGB", (PIXELS * OVERSAMPLING,) * 2, background)
-    sketch = Sketch(image)
-    _PAINTERS[scene.kind](sketch, scene, rng)
-    return np.asarray(image.reduce(OVERSAMPLING)), sketch.cells
+    result = Sketch(image)
+    _PAINTERS[scene.kind](result, scene, rng)
+    return np.asarray(image.reduce(OVERSAMPLING)), result

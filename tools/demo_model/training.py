@@ -48,6 +48,7 @@ class Settings:
     captioned: float = 0.25
     heads: float = 0.3
     token_heads: float = 0.3
+    characters: float = 0.5
     caption_weight: float = 0.5
     shape: network.Shape = field(default_factory=network.Shape)
 
@@ -81,6 +82,7 @@ class Trainer:
         self.model = network.DemoModel(settings.shape, markers=markers)
         self.heads = losses.Heads(settings.shape.hidden)
         self.token_heads = losses.TokenHeads(settings.shape.hidden)
+        self.character_head = losses.CharacterHead(settings.shape.v_hidden)
         self.scales = nn.Parameter(torch.tensor([2.3, 2.3]))
         self.step, self.spent, self.stopped = 0, 0.0, False
         self._stop = _stop_asked()
@@ -102,6 +104,7 @@ class Trainer:
         for name, value in self.model.named_parameters():
             inner = value.ndim == 2 and not name.startswith(("embed.", "multi.", "vision.merge0."))
             (matrices if inner else rest).append(value)
+        rest += self.character_head.parameters()
         settings = self.settings
         return [
             Muon(matrices, settings.muon_lr),
@@ -115,6 +118,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "heads": self.heads.state_dict(),
             "token_heads": self.token_heads.state_dict(),
+            "character_head": self.character_head.state_dict(),
             "scales": self.scales.data,
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "step": self.step,
@@ -133,6 +137,7 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.heads.load_state_dict(state["heads"])
         self.token_heads.load_state_dict(state["token_heads"])
+        self.character_head.load_state_dict(state["character_head"])
         self.scales.data.copy_(state["scales"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -148,7 +153,7 @@ class Trainer:
         settings = self.settings
         ids, mask = torch.from_numpy(batch.ids), torch.from_numpy(batch.mask)
         true = torch.from_numpy(batch.true)
-        image = self.model.vision(self.patches(batch.pixels))
+        image, seen_patches = self.model.vision(self.patches(batch.pixels))
         n = round(len(image) * settings.captioned)
         texts = self.model.texts(ids, mask)
         rows, told = [], None
@@ -168,9 +173,13 @@ class Trainer:
         local, local_right = self.token_heads(
             shown.hidden[:, 1:-1], torch.from_numpy(batch.token_labels)
         )
+        letters, letters_right = self.character_head(
+            seen_patches, torch.from_numpy(batch.characters)
+        )
         total = single + 0.5 * multi + settings.heads * (seen + said)
-        total = total + settings.token_heads * local
+        total = total + settings.token_heads * local + settings.characters * letters
         parts = {"single": single, "multi": multi, "seen": seen, "said": said, "local": local}
+        parts |= {"letters": letters, "letters right": letters_right}
         if told is not None:
             caption = losses.captioning(told.hidden, self.model.embed.weight, ids[:n], mask[:n])
             total = total + settings.caption_weight * caption
@@ -274,7 +283,7 @@ class Trainer:
         vectors, rows = [], []
         for i in range(0, len(pixels), EVALUATED_TOGETHER):
             patches = self.patches(pixels[i : i + EVALUATED_TOGETHER])
-            encoded = self.model.pictures(self.model.vision(patches))
+            encoded = self.model.pictures(self.model.vision(patches)[0])
             vectors.append(network.pooled(encoded).numpy())
             rows += list(F.normalize(self.model.multi(encoded.hidden), dim=-1).numpy())
         return Embedded(np.concatenate(vectors), rows)
