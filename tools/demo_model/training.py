@@ -58,14 +58,6 @@ class Settings:
         return min(1.0, (step + 1) / self.warm_up, max(left, 0.0))
 
 
-def _stop_asked() -> threading.Event:
-    """Is set once the process is asked to end (SIGTERM, Ctrl-C): the step is finished and saved."""
-    asked = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.set())
-    return asked
-
-
 class Trainer:
     """Model, heads and optimizers; equal in all processes.
 
@@ -85,7 +77,7 @@ class Trainer:
         self.character_head = losses.CharacterHead(settings.shape.v_hidden)
         self.scales = nn.Parameter(torch.tensor([2.3, 2.3]))
         self.step, self.spent, self.stopped = 0, 0.0, False
-        self._stop = _stop_asked()
+        self._stop = threading.Event()
         self._mean, self._std = torch.tensor(tiny.IMAGE_MEAN), torch.tensor(tiny.IMAGE_STD)
         self._optimizers = self._make_optimizers()
 
@@ -146,7 +138,7 @@ class Trainer:
 
     def patches(self, pixels: NDArray[np.uint8]) -> Tensor:
         """float32 [n, 36, 588]."""
-        return network.to_patches(torch.from_numpy(pixels), self._mean, self._std)
+        return network.to_patches(torch.tensor(pixels), self._mean, self._std)
 
     def loss(self, batch: batches.Batch) -> tuple[Tensor, dict[str, float]]:
         """The whole loss and its parts."""
@@ -217,13 +209,15 @@ class Trainer:
         return report
 
     def run(self, *, report_every: int, save_every: float, evaluate_every: float) -> None:
-        """Trains to the end.
+        """Trains to the end, or until SIGTERM or Ctrl-C: then the step is finished and saved.
 
         Args:
             report_every: Steps between two lines of the log.
             save_every: Seconds of this process's CPU time between two states.
             evaluate_every: Seconds of this process's CPU time between two held-out measurements.
         """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
         saved = evaluated = self.spent
         rank, _ = workers.rank_and_size()
         reports: list[dict[str, float]] = []
