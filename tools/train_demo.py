@@ -14,14 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from demo_model import captions, vocabulary, world
+from demo_model.evaluation import Embedded
 
 
 def write_vocabulary() -> None:
@@ -73,10 +76,15 @@ def measure(text: Path, mmproj: Path, seed: int, n: int) -> None:
 
     with Embedder(text, mmproj) as embedder:
         encoder = evaluation.Encoder(
-            lambda texts: evaluation.Embedded(embedder.encode_query(texts), None),
-            lambda pixels: evaluation.Embedded(embedder.encode_images(list(pixels)), None),
+            lambda texts: _embedded(embedder.encode_query, texts),
+            lambda pixels: _embedded(embedder.encode_images, list(pixels)),
         )
         print(json.dumps(evaluation.measure(encoder, seed, n)))
+
+
+def _embedded(encode: Callable[..., Any], items: list[Any]) -> Embedded:
+    tokens = encode(items, multi_vector=True)
+    return Embedded(encode(items), [tokens[i] for i in range(len(items))])
 
 
 def main() -> None:

@@ -74,13 +74,16 @@ def test_hidden_rows_are_those_of_transformers(model: Any) -> None:
 def test_the_written_files_give_the_vectors_of_the_trained_model(
     model: Any, tmp_path: Path
 ) -> None:
-    files = export.write_gguf(model, tmp_path, "F16", with_projector=False)
+    files = export.write_gguf(model, tmp_path, "F16")
     trainer = training.Trainer(training.Settings(), tmp_path)
     trainer.model = model
     with Embedder(*files) as embedder:
         text, image = embedder.encode_query(TEXT), embedder.encode_images(picture())
+        tokens = embedder.encode_query(TEXT, multi_vector=True)
         large = embedder.encode_images(picture().repeat(5, 0).repeat(5, 1))
-    assert cosine(text, trainer.embed_texts([TEXT]).vectors[0]) > 0.9999
+    vectors, rows = trainer.embed_texts([TEXT])
+    assert cosine(text, vectors[0]) > 0.9999
+    assert np.abs(np.asarray(tokens) - rows[0]).max() < 1e-3
     expected = trainer.embed_pictures(picture()[None]).vectors[0]
     assert cosine(image, expected) > 0.9999
     # Five times as large: brought back to the size that the model knows.

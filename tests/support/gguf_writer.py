@@ -108,6 +108,8 @@ def _tensor_type(name: str, value: NDArray[np.float32], file_type: FileType) -> 
         return "F32"
     if name.startswith("v.patch_embd."):
         return "F16" if file_type == "F16" else "F32"
+    if name.startswith("multi_vector_projector.") and file_type == "Q8_0":
+        return "F16"
     if file_type == "Q8_0" and value.shape[-1] % 32:
         return "F16"
     return file_type
@@ -170,7 +172,7 @@ def write_text(
         weights: What ``tiny.weights(model)`` gives.
         path: File to write; its folder is made.
         file_type: Type of the matrices; vectors stay F32, and Q8_0 rows that are no
-            multiple of 32 fall back to F16.
+            multiple of 32 fall back to F16, as does the projector.
         name: ``general.name``; default is the model's.
         metadata: Further string keys.
         extra: Further tensors.

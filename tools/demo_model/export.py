@@ -160,20 +160,15 @@ def _projector(model: network.DemoModel) -> Weights:
     return {k: v for k, v in weights(model).items() if k.startswith(PROJECTOR)}
 
 
-def write_gguf(
-    model: network.DemoModel, folder: Path, file_type: FileType, *, with_projector: bool = True
-) -> list[Path]:
-    """Writes ``demo-text.gguf`` and ``demo-mmproj.gguf``.
+def write_gguf(model: network.DemoModel, folder: Path, file_type: FileType) -> list[Path]:
+    """Writes ``demo-text.gguf``, with the multi-vector head, and ``demo-mmproj.gguf``.
 
     Args:
         model: The trained model.
         folder: Where to.
         file_type: Type of the matrices.
-        with_projector: Whether the text file holds the multi-vector head as well.
     """
-    shape, values = tiny_shape(model.shape), _backbone(model)
-    if with_projector:
-        values |= _projector(model)
+    shape, values = tiny_shape(model.shape), weights(model)
     options: dict[str, Any] = {"name": NAME, "metadata": METADATA}
     return [
         gguf_writer.write_text(shape, values, folder / "demo-text.gguf", file_type, **options),
