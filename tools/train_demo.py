@@ -1,9 +1,11 @@
 """Trains the built-in model on pictures that it draws itself.
 
-python tools/train_demo.py vocabulary          writes tools/demo_model/merges.txt
-python tools/train_demo.py train FOLDER        trains, or goes on; state.pt and log.jsonl in FOLDER
-python tools/train_demo.py export FOLDER INTO  the trained model, for transformers and for jmm
-python tools/train_demo.py measure TEXT MMPROJ held-out numbers of two GGUF files, through jmm
+python tools/train_demo.py vocabulary            writes tools/demo_model/merges.txt
+python tools/train_demo.py train FOLDER          trains, or goes on; state.pt, log.jsonl in FOLDER
+python tools/train_demo.py export FOLDER INTO    the trained model, for transformers and for jmm
+python tools/train_demo.py measure M.json F16 TEXT MMPROJ   held-out numbers through jmm
+python tools/train_demo.py measure M.json PyTorch FOLDER    the same in torch
+python tools/train_demo.py card M.json           puts the numbers into the model card
 
 Needs the parity extra and Debian's fonts-dejavu-core, fonts-liberation, fonts-freefont-ttf and
 fonts-lato.
@@ -25,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from demo_model import captions, vocabulary, world
 from demo_model.evaluation import Embedded
+
+CARD = Path(__file__).parent.parent / "src" / "jmm" / "demo" / "CARD.md"
 
 
 def write_vocabulary() -> None:
@@ -69,17 +73,34 @@ def export(folder: Path, into: Path) -> None:
             print(f"{path.relative_to(into)}: {path.stat().st_size} bytes")
 
 
-def measure(text: Path, mmproj: Path, seed: int, n: int) -> None:
-    """Prints the held-out numbers of a pair of files as JSON."""
+def measure(into: Path, name: str, files: list[Path], seed: int, n: int) -> None:
+    """Adds held-out numbers to ``into``: of two GGUF files, or of a state's folder."""
     from demo_model import evaluation
-    from jmm import Embedder
 
-    with Embedder(text, mmproj) as embedder:
-        encoder = evaluation.Encoder(
-            lambda texts: _embedded(embedder.encode_query, texts),
-            lambda pixels: _embedded(embedder.encode_images, list(pixels)),
-        )
-        print(json.dumps(evaluation.measure(encoder, seed, n)))
+    if len(files) == 1:
+        from demo_model.training import Trainer, load_trainer
+
+        trainer: Trainer = load_trainer(files[0])
+        result = evaluation.measure(trainer.encoder(), seed, n)
+    else:
+        from jmm import Embedder
+
+        with Embedder(*files) as embedder:
+            encoder = evaluation.Encoder(
+                lambda texts: _embedded(embedder.encode_query, texts),
+                lambda pixels: _embedded(embedder.encode_images, list(pixels)),
+            )
+            result = evaluation.measure(encoder, seed, n)
+    known = json.loads(into.read_text("utf-8")) if into.exists() else {}
+    into.write_text(json.dumps({**known, name: result}, indent=1) + "\n", "utf-8")
+
+
+def write_card(measured: Path, card: Path) -> None:
+    """Puts the numbers into the model card."""
+    from demo_model import card as cards
+
+    numbers = json.loads(measured.read_text("utf-8"))
+    card.write_text(cards.fill(card.read_text("utf-8"), numbers), "utf-8")
 
 
 def _embedded(encode: Callable[..., Any], items: list[Any]) -> Embedded:
@@ -102,12 +123,22 @@ def main() -> None:
     command.add_argument("folder", type=Path)
     command.add_argument("into", type=Path)
     command = commands.add_parser("measure")
-    command.add_argument("text", type=Path)
-    command.add_argument("mmproj", type=Path)
+    command.add_argument("into", type=Path)
+    command.add_argument("name")
+    command.add_argument("files", type=Path, nargs="+", help="TEXT MMPROJ, or a state's folder")
     command.add_argument("--seed", type=int, default=5)
     command.add_argument("--n", type=int, default=200)
+    command = commands.add_parser("card")
+    command.add_argument("measured", type=Path)
+    command.add_argument("--card", type=Path, default=CARD)
     options = vars(parser.parse_args())
-    run = {"vocabulary": write_vocabulary, "train": train, "export": export, "measure": measure}
+    run = {
+        "vocabulary": write_vocabulary,
+        "train": train,
+        "export": export,
+        "measure": measure,
+        "card": write_card,
+    }
     run[options.pop("command")](**options)
 
 

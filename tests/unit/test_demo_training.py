@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-from demo_model import captions, dense, edits, evaluation, pictures, world
+from demo_model import captions, card, dense, edits, evaluation, pictures, world
 from demo_model.world import Scene, Value
 
 COUNT_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
@@ -346,3 +346,24 @@ def test_characters_are_ordered_as_the_patches_of_image_tokens() -> None:
     labels = dense.characters(rows)
     assert labels[:5].tolist() == [0, 1, 2, 36, 3]
     assert labels[-1] == 35
+
+
+def test_the_numbers_of_a_card_are_replaced_and_nothing_else() -> None:
+    gallery = {
+        "single": [55.6, 90.8],
+        "multi": None,
+        "single_by_kind": {"word": 44.0},
+        "widths": {"32": [47.6, 87.4]},
+    }
+    measured = {"F16": {"gallery": gallery, "one_attribute": {"colour": [94.0, 96.0]}}}
+    text = f"# A\n\n{card.START}\nold\n{card.END}\n\nB\n"
+    filled = card.fill(text, measured)
+    assert filled.startswith("# A\n")
+    assert filled.endswith("\n\nB\n")
+    assert "old" not in filled
+    assert "| single vector | 55.6 / 90.8 |" in filled
+    assert "| multi-vector, MaxSim | not measured |" in filled
+    assert "| colour | 94 / 96 |" in filled
+    assert card.fill(filled, measured) == filled
+    with pytest.raises(ValueError, match="lacks"):
+        card.fill("# A", measured)

@@ -284,13 +284,25 @@ class Trainer:
 
     def evaluate(self, n: int) -> dict[str, Any]:
         """Held-out measurements, ``n`` pictures for each one-attribute test."""
-        encoder = Encoder(self.embed_texts, self.embed_pictures)
-        return evaluation.measure(encoder, self.settings.seed, n)
+        return evaluation.measure(self.encoder(), self.settings.seed, n)
+
+    def encoder(self) -> Encoder:
+        """The model as `evaluation` takes it."""
+        return Encoder(self.embed_texts, self.embed_pictures)
+
+
+def load_trainer(folder: Path) -> Trainer:
+    """The state that lies in ``folder``.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    trainer = Trainer(Settings(), folder)
+    if not trainer.resume():
+        raise FileNotFoundError(f"{folder} holds no state.pt; train first")
+    return trainer
 
 
 def load_model(folder: Path) -> network.DemoModel:
     """The model of the state that lies in ``folder``."""
-    trainer = Trainer(Settings(), folder)
-    if not trainer.resume():
-        raise FileNotFoundError(f"{folder} holds no state.pt; train first")
-    return trainer.model.eval()
+    return load_trainer(folder).model.eval()
