@@ -367,3 +367,26 @@ def test_the_numbers_of_a_card_are_replaced_and_nothing_else() -> None:
     assert card.fill(filled, measured) == filled
     with pytest.raises(ValueError, match="lacks"):
         card.fill("# A", measured)
+
+
+def test_measuring_a_perfect_and_a_blind_model() -> None:
+    gallery = evaluation.make_gallery(1)
+    place = {text: i for i, text in enumerate(gallery.texts)}
+    pixels = {picture.tobytes(): i for i, picture in enumerate(gallery.pixels)}
+
+    def embedded(indices: list[int]) -> evaluation.Embedded:
+        vectors = np.eye(len(gallery.texts), dtype=np.float32)[indices]
+        return evaluation.Embedded(vectors, [np.stack([row, row]) for row in vectors])
+
+    perfect = evaluation.Encoder(
+        lambda texts: embedded([place[text] for text in texts]),
+        lambda pictures: embedded([pixels[picture.tobytes()] for picture in pictures]),
+    )
+    measured = evaluation.measure_gallery(perfect, 1)
+    assert measured["single"] == measured["multi"] == [100, 100]
+    assert set(measured["single_by_kind"].values()) == {100}
+    blind = evaluation.Encoder(
+        lambda texts: embedded([0] * len(texts)), lambda pictures: embedded([0] * len(pictures))
+    )
+    assert evaluation.measure_gallery(blind, 1)["single"] == [0, 0]
+    assert evaluation.measure_choice(blind, "colour", 1, 5) == [0, 0]
