@@ -370,23 +370,25 @@ def test_the_numbers_of_a_card_are_replaced_and_nothing_else() -> None:
 
 
 def test_measuring_a_perfect_and_a_blind_model() -> None:
-    gallery = evaluation.make_gallery(1)
+    sizes = {"shape": 12, "word": 8}
+    gallery = evaluation.make_gallery(1, sizes)
     place = {text: i for i, text in enumerate(gallery.texts)}
     pixels = {picture.tobytes(): i for i, picture in enumerate(gallery.pixels)}
 
     def embedded(indices: list[int]) -> evaluation.Embedded:
-        vectors = np.eye(len(gallery.texts), dtype=np.float32)[indices]
+        vectors = rng().normal(size=(len(gallery.texts), 256))
+        vectors = vectors[indices] / np.linalg.norm(vectors[indices], axis=1, keepdims=True)
         return evaluation.Embedded(vectors, [np.stack([row, row]) for row in vectors])
 
     perfect = evaluation.Encoder(
         lambda texts: embedded([place[text] for text in texts]),
         lambda pictures: embedded([pixels[picture.tobytes()] for picture in pictures]),
     )
-    measured = evaluation.measure_gallery(perfect, 1)
+    measured = evaluation.measure_gallery(perfect, 1, sizes)
     assert measured["single"] == measured["multi"] == [100, 100]
     assert set(measured["single_by_kind"].values()) == {100}
     blind = evaluation.Encoder(
         lambda texts: embedded([0] * len(texts)), lambda pictures: embedded([0] * len(pictures))
     )
-    assert evaluation.measure_gallery(blind, 1)["single"] == [0, 0]
+    assert evaluation.measure_gallery(blind, 1, sizes)["single"] == [0, 0]
     assert evaluation.measure_choice(blind, "colour", 1, 5) == [0, 0]

@@ -151,17 +151,20 @@ def _late_scores(texts: Embedded, pictures: Embedded) -> NDArray[np.float64] | N
     return np.array([(every @ text.T).max(1).mean(-1) for text in texts.rows])
 
 
-def measure_gallery(encoder: Encoder, seed: int) -> dict[str, Any]:
+def measure_gallery(
+    encoder: Encoder, seed: int, sizes: dict[str, int] | None = None
+) -> dict[str, Any]:
     """Recall at 1 and 5 in per cent, text to picture, chance 0.2 and 1.
 
     Args:
         encoder: The model.
         seed: Of the gallery.
+        sizes: Scenes of each kind; default is `GALLERY`.
 
     Returns:
         For single vectors, for each cut width, by kind, and for MaxSim (None without).
     """
-    gallery = make_gallery(seed)
+    gallery = make_gallery(seed, sizes)
     texts, pictures = encoder.texts(gallery.texts), encoder.pictures(gallery.pixels)
 
     def both(scores: NDArray[np.floating]) -> list[float]:
