@@ -60,3 +60,7 @@ class OutOfMemoryError(JmmError, MemoryError):
 
 class ForkedProcessError(JmmError, RuntimeError):
     """An engine was used in a process forked after it had been loaded."""
+
+
+class MissingExtraError(JmmError, ImportError):
+    """A package is missing that an optional part of jmm needs."""

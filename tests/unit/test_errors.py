@@ -17,6 +17,7 @@ BASES = {
     errors.NonFiniteError: (errors.DecodeError, RuntimeError),
     errors.OutOfMemoryError: (MemoryError,),
     errors.ForkedProcessError: (RuntimeError,),
+    errors.MissingExtraError: (ImportError,),
 }
 
 

@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from jmm.cli import compare, demo, embed, heatmap, index, info, quantize, search
+from jmm.cli import compare, convert, demo, embed, heatmap, index, info, quantize, search
 from jmm.errors import JmmError
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="jmm", description="Pictures and text into vectors, from GGUF models."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (demo, embed, index, search, info, heatmap, compare, quantize):
+    for command in (
+        *(demo, embed, index, search, info),
+        *(heatmap, compare, convert, quantize),
+    ):
         command.add_parser(commands).set_defaults(run=command.run)
     arguments = parser.parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):

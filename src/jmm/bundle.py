@@ -1,0 +1,119 @@
+"""A folder with a converted model: what its ``jmm.json`` says about its files.
+
+Example of one::
+
+    {
+      "format": 1,
+      "model": "text.gguf",
+      "mmproj": "mmproj.gguf",
+      "adapters": {"retrieval": "adapter-retrieval.gguf"},
+      "merged": null,
+      "profile": "jina-embeddings-v4",
+      "min_pixels": 3136,
+      "max_pixels": 602112,
+      "dim": 2048,
+      "multi_vector_dim": 128,
+      "dims": [128, 256, 512, 1024, 2048],
+      "source": {"config.json": {"size": 1234, "sha256": "..."}}
+    }
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jmm.errors import ModelLoadError
+
+MANIFEST = "jmm.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What an `Embedder` needs to know of such a folder.
+
+    Attributes:
+        arguments: Of `Embedder`: ``model``, ``mmproj``, ``adapters``, ``profile``,
+            ``min_pixels``, ``max_pixels``.
+        tasks: The one task whose adapter is merged into the weights; empty for no limit.
+        dims: Legal values of ``truncate_dim``; empty for the profile's.
+    """
+
+    arguments: dict[str, Any]
+    tasks: tuple[str, ...]
+    dims: tuple[int, ...]
+
+
+def is_bundle(path: object) -> bool:
+    """Whether ``path`` is a folder."""
+    return isinstance(path, str | os.PathLike) and Path(os.fsdecode(path)).is_dir()
+
+
+def open_bundle(folder: str | os.PathLike[str]) -> Bundle:
+    """Reads ``jmm.json`` of a folder.
+
+    Args:
+        folder: What ``python -m jmm convert`` has written.
+
+    Returns:
+        The arguments, with whole paths.
+
+    Raises:
+        ModelLoadError: There is none, it is damaged, or it names a file outside the folder.
+
+    Example:
+        >>> bundle = open_bundle("jina-v4")  # doctest: +SKIP
+        >>> Embedder(**bundle.arguments)  # doctest: +SKIP
+    """
+    path = Path(os.fsdecode(folder)) / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ModelLoadError(
+            f"{path}: there is no such file; a folder that jmm convert has written has one"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: the file cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else None
+        raise ModelLoadError(f"{path}: format is {found!r}; {FORMAT} is supported")
+    reader = _Reader(path, manifest)
+    adapters = reader.get("adapters", dict) or {}
+    merged = reader.get("merged", str)
+    arguments = {
+        "model": reader.file("model", reader.get("model", str)),
+        "mmproj": reader.file("mmproj", reader.get("mmproj", str)),
+        "adapters": {task: reader.file("adapters", name) for task, name in adapters.items()}
+        or None,
+        "profile": reader.get("profile", str),
+        "min_pixels": reader.get("min_pixels", int),
+        "max_pixels": reader.get("max_pixels", int),
+    }
+    dims = reader.get("dims", list) or []
+    if not all(type(dim) is int and dim > 0 for dim in dims):
+        raise reader.fail("dims", "a list of whole numbers is needed")
+    return Bundle(arguments, (merged,) if merged else (), tuple(sorted(dims)))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    path: Path
+    manifest: dict[str, Any]
+
+    def fail(self, key: str, needed: str) -> ModelLoadError:
+        return ModelLoadError(f"{self.path}: {key} is {self.manifest.get(key)!r}; {needed}")
+
+    def get(self, key: str, kind: type) -> Any:
+        value = self.manifest.get(key)
+        if value is not None and type(value) is not kind:
+            raise self.fail(key, f"{kind.__name__} or null is needed")
+        return value
+
+    def file(self, key: str, name: Any) -> str:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise self.fail(key, "the name of a file beside it is needed")
+        return str(self.path.parent / name)

@@ -1,0 +1,106 @@
+"""JSON files of a checkpoint, with errors that name the file and the key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jmm.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        ModelLoadError: The file is missing, no JSON, or no object.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ModelLoadError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: the file is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{path}: it holds {type(value).__name__}; an object is needed")
+    return value
+
+
+@dataclass(frozen=True)
+class Section:
+    """One object of a JSON file.
+
+    Attributes:
+        path: The file.
+        values: The object.
+        prefix: Where in the file it stands, such as ``vision_config.``.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+    prefix: str = ""
+
+    def fail(self, key: str, needed: str) -> ModelLoadError:
+        """An error about one key."""
+        found = repr(self.values[key]) if key in self.values else "missing"
+        return ModelLoadError(f"{self.path}: {self.prefix}{key} is {found}; {needed}")
+
+    def section(self, key: str) -> Section:
+        """An object inside.
+
+        Raises:
+            ModelLoadError: There is none.
+        """
+        if not isinstance(self.values.get(key), dict):
+            raise self.fail(key, "an object is needed")
+        return Section(self.path, self.values[key], f"{self.prefix}{key}.")
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        """A whole number from 1 on that fits 32 bits.
+
+        Raises:
+            ModelLoadError: It is something else, or missing without a default.
+        """
+        value = self.values.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
+            raise self.fail(key, "a whole number from 1 to 2**31 - 1 is needed")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number above 0.
+
+        Raises:
+            ModelLoadError: It is something else, or missing without a default.
+        """
+        value = self.values.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise self.fail(key, "a number above 0 is needed")
+        return float(value)
+
+    def wholes(self, key: str) -> list[int]:
+        """A list of whole numbers from 0 on.
+
+        Raises:
+            ModelLoadError: It is something else.
+        """
+        value = self.values.get(key)
+        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+            raise self.fail(key, "a list of whole numbers is needed")
+        return list(value)
+
+    def strings(self, key: str) -> list[str]:
+        """A list of strings.
+
+        Raises:
+            ModelLoadError: It is something else.
+        """
+        value = self.values.get(key)
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise self.fail(key, "a list of strings is needed")
+        return list(value)

@@ -1,0 +1,118 @@
+"""The vocabulary of a checkpoint, from tokenizer.json alone.
+
+Source: tokenizer.json of the Qwen2 family, and llama.cpp's converter (token types, ``[PAD<id>]``
+for ids that no token has).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gguf
+
+from jmm.convert.json_file import Section, read
+from jmm.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE = "tokenizer.json"
+# Qwen2's split of a text into words, which llama.cpp has under the name "qwen2".
+_QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens by id, their `gguf.TokenType`, and what tokenizer_config.json adds."""
+
+    tokens: list[str]
+    types: list[int]
+    special: Any
+
+    def add_to(self, writer: Any) -> None:
+        """Writes all keys of the tokenizer."""
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_list(self.tokens)
+        writer.add_token_types(self.types)
+        self.special.add_to_gguf(writer, quiet=True)
+
+
+def read_vocabulary(folder: Path, size: int) -> Vocabulary:
+    """Reads the tokenizer.
+
+    Args:
+        folder: The checkpoint.
+        size: Rows of the embedding matrix.
+
+    Raises:
+        ModelLoadError: A file is missing or damaged, or it is not the tokenizer of the Qwen2
+            family.
+    """
+    path = folder / FILE
+    root = Section(path, read(path))
+    model = root.section("model")
+    if model.values.get("type") != "BPE":
+        raise model.fail("type", "'BPE' is supported")
+    if _QWEN2_SPLIT not in _patterns(root.values.get("pre_tokenizer")):
+        raise root.fail("pre_tokenizer", "the one of Qwen2 is supported")
+    tokens: list[str | None] = [None] * size
+    types = [int(gguf.TokenType.UNUSED)] * size
+    for token, index in model.section("vocab").values.items():
+        _place(path, tokens, index, token)
+        types[index] = int(gguf.TokenType.NORMAL)
+    for added in root.values.get("added_tokens") or []:
+        try:
+            token, index, special = added["content"], added["id"], added["special"]
+        except (KeyError, TypeError):
+            raise ModelLoadError(f"{path}: added_tokens has the entry {added!r}") from None
+        _place(path, tokens, index, token)
+        is_control = special or (token.startswith("<|") and token.endswith("|>"))
+        kind = gguf.TokenType.CONTROL if is_control else gguf.TokenType.USER_DEFINED
+        types[index] = int(kind)
+    filled = [f"[PAD{i}]" if token is None else token for i, token in enumerate(tokens)]
+    return Vocabulary(filled, types, _special(folder, size))
+
+
+def _place(path: Path, tokens: list[str | None], index: Any, token: str) -> None:
+    if type(index) is not int or not 0 <= index < len(tokens):
+        raise ModelLoadError(
+            f"{path}: token {token!r} has id {index!r}; config.json's vocab_size is {len(tokens)}"
+        )
+    if tokens[index] not in (None, token):
+        raise ModelLoadError(f"{path}: tokens {tokens[index]!r} and {token!r} share id {index}")
+    tokens[index] = token
+
+
+def _patterns(pre_tokenizer: Any) -> Iterator[str]:
+    if not isinstance(pre_tokenizer, dict):
+        return
+    pattern = pre_tokenizer.get("pattern")
+    if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):
+        yield pattern["Regex"]
+    for inner in pre_tokenizer.get("pretokenizers") or []:
+        yield from _patterns(inner)
+
+
+def _special(folder: Path, size: int) -> Any:
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        if (folder / name).exists():
+            read(folder / name)
+    logger = logging.getLogger("gguf.vocab")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        special = gguf.SpecialVocab(folder, load_merges=True, n_vocab=size)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelLoadError(f"{folder}: the tokenizer cannot be read: {error}") from None
+    finally:
+        logger.setLevel(level)
+    if not special.merges:
+        raise ModelLoadError(f"{folder / FILE}: model.merges is empty")
+    return special
