@@ -1,0 +1,66 @@
+"""A converted jina-embeddings-v4 gives the contract's vectors, for every task, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jmm import Embedder
+from jmm.bundle import open_bundle
+from jmm.convert import convert
+from support import checkpoint, jina_calls, tiny
+
+COMPONENT = 2e-6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tiny.MODELS[jina_calls.MODEL]
+    return checkpoint.write(model, tmp_path_factory.mktemp("jina") / "jina", checkpoint.JINA)
+
+
+def largest_difference(embedder: Embedder, task: str, as_task: str) -> float:
+    """Between what a task gives and what another task should give."""
+    return max(
+        float(np.abs(jina_calls.ENCODE[call](embedder, task=task, multi_vector=many) - right).max())
+        for (of, call, many), right in jina_calls.load().items()
+        if of == as_task
+    )
+
+
+def test_golden_file_is_complete() -> None:
+    calls = {(task, call) for task in checkpoint.TASKS for call in jina_calls.ENCODE}
+    assert set(jina_calls.load()) == {(*key, many) for key in calls for many in (False, True)}
+
+
+def test_separate_adapters(folder: Path, tmp_path: Path) -> None:
+    out = convert(folder, tmp_path / "out")
+    with Embedder(**open_bundle(out).arguments, n_threads=1) as embedder:
+        assert embedder.multi_vector_dim == checkpoint.PROJECTOR_DIM
+        for task in checkpoint.TASKS:
+            assert largest_difference(embedder, task, task) <= COMPONENT
+        assert largest_difference(embedder, "code", "retrieval") > 0.01
+
+
+@pytest.mark.parametrize("task", checkpoint.TASKS)
+def test_merged_adapter(task: str, folder: Path, tmp_path: Path) -> None:
+    bundle = open_bundle(convert(folder, tmp_path / "out", merge=task))
+    with Embedder(**bundle.arguments, n_threads=1) as embedder:
+        assert largest_difference(embedder, task, task) <= COMPONENT
+
+
+def test_without_adapters_the_vectors_are_others(folder: Path, tmp_path: Path) -> None:
+    bundle = open_bundle(convert(folder, tmp_path / "out", use_adapters=False))
+    with Embedder(**bundle.arguments, n_threads=1) as embedder:
+        assert largest_difference(embedder, "code", "code") > 0.01
+
+
+@pytest.mark.parametrize("kind", ["bf16", "q8_0", "f16"])
+def test_smaller_types(kind: str, folder: Path, tmp_path: Path) -> None:
+    types = {"text_type": kind, "vision_type": kind, "adapter_type": kind}
+    bundle = open_bundle(convert(folder, tmp_path / "out", **types))
+    with Embedder(**bundle.arguments, n_threads=1) as embedder:
+        for task in checkpoint.TASKS:
+            assert 0 < largest_difference(embedder, task, task) < 0.05
