@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,15 @@ OURS = {
     "clip.vision.image_min_pixels",
     "clip.vision.image_max_pixels",
 }
+# The other names the merger's layers only if there are as many blocks.
+MODELS = tiny.MODELS | {
+    "qwen25_true_vocab": replace(tiny.MODELS["qwen25_true_vocab"], v_layers=4),
+}
 CHECKPOINTS: dict[str, checkpoint.Dtype] = {
     "qwen25_small": "BF16",
     "qwen2_small": "F16",
     "qwen25_head80": "F32",
+    "qwen25_true_vocab": "BF16",
 }
 TYPES = ("f32", "f16", "bf16", "q8_0")
 COMPONENT = 2e-6
@@ -56,7 +62,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs: list[tuple[str, list[str | Path]]] = []
     for name, dtype in CHECKPOINTS.items():
         # Named as transformers 4 did: of the newer names the other writes an empty tower.
-        folder = checkpoint.write(tiny.MODELS[name], root / name, checkpoint.OLD, dtype, shards=2)
+        folder = checkpoint.write(MODELS[name], root / name, checkpoint.OLD, dtype, shards=2)
         for kind in TYPES:
             for part, more in (("text", []), ("mmproj", ["--mmproj"])):
                 out = root / f"{name}-{part}-{kind}.gguf"

@@ -195,7 +195,7 @@ def config(model: TinyModel, kind: Kind) -> dict[str, Any]:
     }
     if model.family == "qwen2_vl":
         vision |= {"embed_dim": model.v_hidden, "hidden_size": model.hidden}
-        vision["mlp_ratio"] = model.v_ffn / model.v_hidden
+        vision["mlp_ratio"] = model.v_ffn // model.v_hidden
     else:
         vision |= {
             "hidden_size": model.v_hidden,
@@ -352,7 +352,8 @@ def write(
             part = dict(list(named.items())[i::shards])
             save(part, folder / file, dtype)
             weight_map |= dict.fromkeys(part, file)
-        write_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
+        index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+        write_json(folder / "model.safetensors.index.json", index)
     write_json(folder / "config.json", config(model, kind))
     write_json(folder / "tokenizer.json", tokenizer(model))
     write_json(folder / "tokenizer_config.json", TOKENIZER_CONFIG)

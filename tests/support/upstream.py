@@ -16,13 +16,19 @@ import gguf
 
 TREE = Path(__file__).parents[2] / "extern" / "llama.cpp"
 
-# The text converter wants sentencepiece only to find that there is no tokenizer.model.
+# The text converter wants sentencepiece only to find that there is no tokenizer.model, and knows
+# a split by what the whole vocabulary makes of a text: not that of a cut one.
 _RUN = """
 import json, runpy, sys, types
 import transformers
 sys.modules["sentencepiece"] = types.SimpleNamespace(SentencePieceProcessor=None)
 tree, runs = sys.argv[1], json.loads(sys.argv[2])
-sys.path.insert(0, tree)
+sys.path[:0] = [tree, f"{tree}/gguf-py"]
+from conversion.base import TextModel
+recognised = TextModel.get_vocab_base_pre
+def get_vocab_base_pre(self, tokenizer):
+    return recognised(self, tokenizer) if len(tokenizer) > 100_000 else "qwen2"
+TextModel.get_vocab_base_pre = get_vocab_base_pre
 for script, arguments in runs:
     sys.argv = [script, *arguments]
     runpy.run_path(f"{tree}/{script}", run_name="__main__")

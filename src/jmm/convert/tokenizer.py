@@ -115,4 +115,6 @@ def _special(folder: Path, size: int) -> Any:
         logger.setLevel(level)
     if not special.merges:
         raise ModelLoadError(f"{folder / FILE}: model.merges is empty")
+    for end in ("bos", "eos"):  # Qwen2 adds neither; gguf before 0.20 leaves it open
+        special.add_special_token.setdefault(end, False)
     return special
