@@ -39,6 +39,11 @@ TYPES = ("f32", "f16", "bf16", "q8_0")
 COMPONENT = 2e-6
 
 
+def kinds(name: str) -> tuple[Any, ...]:
+    """The types to compare; of the true vocabulary, which takes long to read, one."""
+    return ("bf16",) if name == "qwen25_true_vocab" else TYPES
+
+
 needs_tree = pytest.mark.skipif(
     not (upstream.TREE / "convert_hf_to_gguf.py").exists(),
     reason="needs the tree in extern/: python tools/llama_source.py patch",
@@ -63,7 +68,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, dtype in CHECKPOINTS.items():
         # Named as transformers 4 did: of the newer names the other writes an empty tower.
         folder = checkpoint.write(MODELS[name], root / name, checkpoint.OLD, dtype, shards=2)
-        for kind in TYPES:
+        for kind in kinds(name):
             for part, more in (("text", []), ("mmproj", ["--mmproj"])):
                 out = root / f"{name}-{part}-{kind}.gguf"
                 options = ["--outtype", kind, "--outfile", out, *more]
@@ -89,7 +94,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_tree
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_files_are_those_of_llama_cpp(name: str, oracle: Path, tmp_path: Path) -> None:
-    for kind in TYPES:
+    for kind in kinds(name):
         out = convert(oracle / name, tmp_path / kind, text_type=kind, vision_type=kind)
         for part in ("text", "mmproj"):
             check_equal(out / f"{part}.gguf", oracle / f"{name}-{part}-{kind}.gguf")

@@ -296,7 +296,10 @@ def _vision_keys(
     writer.add_vision_image_size(_IMAGE_SIZE)
     writer.add_vision_patch_size(vision.patch)
     writer.add_vision_embedding_length(vision.hidden)
-    writer.add_vision_feed_forward_length(vision.ffn)
+    # Of a Qwen2-VL tower llama.cpp writes its output width here; nothing reads it.
+    writer.add_vision_feed_forward_length(
+        model.config.text.hidden if vision.window is None else vision.ffn
+    )
     writer.add_vision_block_count(vision.layers)
     writer.add_vision_head_count(vision.heads)
     writer.add_vision_image_mean(pictures.image_mean)
