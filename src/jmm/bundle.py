@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Bundle:
-    """What an `Embedder` needs to know of such a folder.
+    """What an `Embedder` needs to know of such a folder; empty for files.
 
     Attributes:
         arguments: Of `Embedder`: ``model``, ``mmproj``, ``adapters``, ``profile``,
@@ -43,14 +43,14 @@ class Bundle:
         dims: Legal values of ``truncate_dim``; empty for the profile's.
     """
 
-    arguments: dict[str, Any]
-    tasks: tuple[str, ...]
-    dims: tuple[int, ...]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
+    dims: tuple[int, ...] = ()
 
 
 def is_bundle(path: object) -> bool:
     """Whether ``path`` is a folder."""
-    return isinstance(path, str | os.PathLike) and Path(os.fsdecode(path)).is_dir()
+    return isinstance(path, str | os.PathLike) and os.path.isdir(os.fsdecode(path))
 
 
 def open_bundle(folder: str | os.PathLike[str]) -> Bundle:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 
 from jmm import _core, arguments, demo, profiles, runtime, vectors, vision
+from jmm import bundle as bundles
 from jmm.arguments import OnError, Options
 from jmm.errors import InputError
 from jmm.files import ModelFiles
@@ -48,7 +49,8 @@ class Embedder:
     of a ``with`` block, or when it is collected.
 
     Args:
-        model: GGUF file of the language model. None loads the built-in demo model.
+        model: GGUF file of the language model, or a folder that ``jmm convert`` has written,
+            which names all its files. None loads the built-in demo model.
         mmproj: GGUF file of the vision tower; without one, only texts can be embedded.
         task: One of the model's tasks, which choose the prompts and the adapter; None for the
             first. Each call may name another.
@@ -123,15 +125,31 @@ class Embedder:
             "reference_modes": reference_modes,
             "f16_kv": f16_kv,
         }
+        bundle = bundles.Bundle()
         if model is None:
             if mmproj is not None:
                 raise InputError("mmproj is given without a model; pass both, or none")
             model, mmproj = demo.paths()
+        elif bundles.is_bundle(model):
+            if mmproj is not None or adapters is not None:
+                raise InputError(
+                    f"{os.fspath(model)} is a folder, which names its own mmproj and adapters; "
+                    "pass the folder alone"
+                )
+            bundle = bundles.open_bundle(model)
+            model, mmproj, adapters = (
+                bundle.arguments[name] for name in ("model", "mmproj", "adapters")
+            )
+            profile = profile or bundle.arguments["profile"]
+            min_pixels = min_pixels or bundle.arguments["min_pixels"]
+            max_pixels = max_pixels or bundle.arguments["max_pixels"]
         self._files = ModelFiles.read(model, mmproj, adapters, projector)
         tower = self._files.mmproj
         self._choice = profiles.choose(self._files.text.metadata, profile)
         self._profile = self._choice.profile
-        self._tasks = tuple(self._files.adapters) or self._profile.tasks
+        if bundle.dims:
+            self._profile = replace(self._profile, dims=bundle.dims)
+        self._tasks = bundle.tasks or tuple(self._files.adapters) or self._profile.tasks
         self._task = self._check_task(task)
         self._engine = _core.Engine(
             self._files.text.path,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jmm import Embedder
+from jmm import Embedder, InputError, ModelLoadError
 from jmm.bundle import open_bundle
 from jmm.convert import convert
 from support import checkpoint, jina_calls, tiny
@@ -37,7 +39,8 @@ def test_golden_file_is_complete() -> None:
 
 def test_separate_adapters(folder: Path, tmp_path: Path) -> None:
     out = convert(folder, tmp_path / "out")
-    with Embedder(**open_bundle(out).arguments, n_threads=1) as embedder:
+    with Embedder(out, n_threads=1) as embedder:
+        assert embedder.info["tasks"] == tuple(checkpoint.TASKS)
         assert embedder.multi_vector_dim == checkpoint.PROJECTOR_DIM
         for task in checkpoint.TASKS:
             assert largest_difference(embedder, task, task) <= COMPONENT
@@ -46,9 +49,11 @@ def test_separate_adapters(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", checkpoint.TASKS)
 def test_merged_adapter(task: str, folder: Path, tmp_path: Path) -> None:
-    bundle = open_bundle(convert(folder, tmp_path / "out", merge=task))
-    with Embedder(**bundle.arguments, n_threads=1) as embedder:
+    with Embedder(convert(folder, tmp_path / "out", merge=task), n_threads=1) as embedder:
         assert largest_difference(embedder, task, task) <= COMPONENT
+        assert embedder.info["tasks"] == (task,)
+        with pytest.raises(InputError, match="task is 'another'"):
+            embedder.encode_query("a", task="another")
 
 
 def test_without_adapters_the_vectors_are_others(folder: Path, tmp_path: Path) -> None:
@@ -64,3 +69,21 @@ def test_smaller_types(kind: str, folder: Path, tmp_path: Path) -> None:
     with Embedder(**bundle.arguments, n_threads=1) as embedder:
         for task in checkpoint.TASKS:
             assert 0 < largest_difference(embedder, task, task) < 0.05
+
+
+def test_a_folder_is_a_model(folder: Path, tmp_path: Path) -> None:
+    out = convert(folder, tmp_path / "out")
+    manifest = json.loads((out / "jmm.json").read_text())
+    with Embedder(str(out), n_threads=1) as embedder:
+        copy = pickle.loads(pickle.dumps(embedder))
+        np.testing.assert_array_equal(copy.encode_query("a"), embedder.encode_query("a"))
+        assert embedder.profile.name == "jina-embeddings-v4"
+        assert embedder.profile.dims == tuple(manifest["dims"])
+        assert embedder.info["max_pixels"] == manifest["max_pixels"]
+    with Embedder(out, n_threads=1, max_pixels=56 * 56) as embedder:
+        assert embedder.info["max_pixels"] == 56 * 56
+    for given in ({"mmproj": out / "mmproj.gguf"}, {"adapters": {}}):
+        with pytest.raises(InputError, match="pass the folder alone"):
+            Embedder(out, **given)
+    with pytest.raises(ModelLoadError, match=r"jmm\.json"):
+        Embedder(tmp_path)
