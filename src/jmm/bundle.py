@@ -49,8 +49,10 @@ class Bundle:
 
 
 def is_bundle(path: object) -> bool:
-    """Whether ``path`` is a folder."""
-    return isinstance(path, str | os.PathLike) and os.path.isdir(os.fsdecode(path))
+    """Whether ``path`` is a folder with a ``jmm.json``."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    return os.path.isfile(os.path.join(os.fsdecode(path), MANIFEST))
 
 
 def open_bundle(folder: str | os.PathLike[str]) -> Bundle:

@@ -208,8 +208,7 @@ def test_manifest_that_is_no_object(content: bytes, tmp_path: Path) -> None:
 
 
 def test_folder_without_manifest(tmp_path: Path) -> None:
-    assert bundle.is_bundle(tmp_path)
-    assert bundle.is_bundle(str(tmp_path))
+    assert not bundle.is_bundle(tmp_path)
     assert not any(map(bundle.is_bundle, (None, 3, tmp_path / "x", tmp_path / "text.gguf")))
     with pytest.raises(ModelLoadError, match="there is no such file"):
         bundle.open_bundle(tmp_path)
