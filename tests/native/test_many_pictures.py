@@ -143,9 +143,9 @@ def test_random_sizes(engines: Engines) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen25_small", "qwen25_head80"])
-def test_a_thousand_sizes(name: str, engines: Engines) -> None:
-    check_right(name, engines(name), random_grids(1000, 38))
+def test_a_thousand_sizes(engines: Engines) -> None:
+    """Windows are 8 patches wide: every rest at both edges is there many times."""
+    check_right("qwen25_small", engines("qwen25_small"), random_grids(1000, 20))
 
 
 def forwards(call: Callable[[], object], caplog: pytest.LogCaptureFixture) -> list[int]:
