@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     def write(name: str) -> Path:
         target = folder / name
         if not target.exists():
-            net = reference.Reference(tiny.MODELS[name], golden.weights(name))._net
+            net = reference.Reference(tiny.MODELS[name], golden.weights(name)).net
             net.save_pretrained(target)
         return target
 
