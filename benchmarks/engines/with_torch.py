@@ -20,9 +20,9 @@ class Engine:
     def __init__(self, config: dict[str, Any]) -> None:
         torch.set_num_threads(config["n_threads"])
         self._model = true_width(tuple(config["layers"]))
-        self._net = _net(self._model, DTYPES[config["kind"]])
+        self.net = _net(self._model, DTYPES[config["kind"]])
         self._seconds_vision = 0.0
-        tower = self._net.visual
+        tower = self.net.visual
         tower.register_forward_pre_hook(self._before_vision)
         tower.register_forward_hook(self._after_vision)
 
@@ -45,9 +45,9 @@ class Engine:
         grids = torch.from_numpy(inputs.grid_thw(images))
         patches = torch.from_numpy(inputs.patches(images))
         ids = self._picture_ids(inputs.image_tokens(height, width)).expand(count, -1)
-        is_picture = (ids == self._net.config.image_token_id).int()
+        is_picture = (ids == self.net.config.image_token_id).int()
         start = time.perf_counter()
-        hidden = self._net(
+        hidden = self.net(
             input_ids=ids,
             pixel_values=patches,
             image_grid_thw=grids,
@@ -72,7 +72,7 @@ class Engine:
         ids = torch.tensor([[ids_of[letter] for letter in text] for text in texts])
         start = time.perf_counter()
         rows = [
-            self._net(input_ids=part, use_cache=False).last_hidden_state.float().mean(1)
+            self.net(input_ids=part, use_cache=False).last_hidden_state.float().mean(1)
             for part in ids.split(batch)
         ]
         vectors = torch.cat(rows).numpy()

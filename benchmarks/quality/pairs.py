@@ -89,7 +89,7 @@ def tiny_pair(folder: Path) -> None:
     model = tiny.MODELS[TINY]
     weights = tiny.weights(model)
     target = folder / "hf"
-    reference.Reference(model, weights)._net.save_pretrained(target)
+    reference.Reference(model, weights).net.save_pretrained(target)
     rng = np.random.default_rng(model.seed)
     projector = {
         f"{PROJECTOR}.weight": rng.standard_normal((MULTI_VECTOR_DIM, model.hidden), np.float32),

@@ -51,7 +51,7 @@ class TransformersRetriever:
         self._has_vision = kind in _VISION
         self._profile = PROFILES[profile or ("qwen2.5-vl" if self._has_vision else "text")]
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self._net = _load(folder)
+        self.net = _load(folder)
         self._projector = _projector(folder)
         if self._has_vision:
             self._processor = _processor(folder, self._profile, min_pixels, max_pixels)
@@ -70,7 +70,7 @@ class TransformersRetriever:
 
     def info(self) -> dict[str, Any]:
         info = {
-            "bytes": sum(p.numel() * p.element_size() for p in self._net.parameters()),
+            "bytes": sum(p.numel() * p.element_size() for p in self.net.parameters()),
             "profile": self._profile.name,
         }
         if self._has_vision:
@@ -78,7 +78,7 @@ class TransformersRetriever:
         return info
 
     def close(self) -> None:
-        del self._net
+        del self.net
 
     def _text(self, prompt: Any, text: str) -> tuple[torch.Tensor, slice]:
         """Hidden states [n, hidden] and the rows that are pooled."""
@@ -90,7 +90,7 @@ class TransformersRetriever:
 
     def _picture(self, picture: Any) -> tuple[torch.Tensor, slice]:
         inputs = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
-        settings = self._net.config
+        settings = self.net.config
         names = (settings.vision_start_token_id, settings.image_token_id)
         start, pad = self._tokenizer.convert_ids_to_tokens(list(names))
         _, end = self._profile.markers
@@ -107,7 +107,7 @@ class TransformersRetriever:
 
     @torch.inference_mode()
     def _hidden(self, **inputs: Any) -> torch.Tensor:
-        return self._net(**inputs, use_cache=False).last_hidden_state[0]
+        return self.net(**inputs, use_cache=False).last_hidden_state[0]
 
     @torch.inference_mode()
     def _embed(self, items: list[tuple[torch.Tensor, slice]], multi_vector: bool) -> Vectors:
