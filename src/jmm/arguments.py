@@ -6,13 +6,13 @@ import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from jmm.errors import InputError, JmmError, OutOfMemoryError
-from jmm.vectors import Precision
+from jmm.vectors import Precision, check_precision
 
 OnError: TypeAlias = Literal["raise", "nan"]
 
@@ -37,9 +37,7 @@ class Options:
         if self.on_error not in ("raise", "nan"):
             raise InputError(f"on_error is {self.on_error!r}; allowed are 'raise' and 'nan'")
         count("batch_size", self.batch_size)
-        if not isinstance(self.precision, str) or self.precision not in get_args(Precision):
-            allowed = ", ".join(map(repr, get_args(Precision)))
-            raise InputError(f"precision is {self.precision!r}; allowed are {allowed}")
+        check_precision(self.precision)
         if self.precision != "float32":
             self._check_codes()
 

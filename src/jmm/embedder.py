@@ -150,6 +150,7 @@ class Embedder:
         if bundle.dims:
             self._profile = replace(self._profile, dims=bundle.dims)
         self._tasks = bundle.tasks or tuple(self._files.adapters) or self._profile.tasks
+        self._task = self._tasks[0]
         self._task = self._check_task(task)
         self._engine = _core.Engine(
             self._files.text.path,
@@ -541,21 +542,13 @@ class Embedder:
             ...     [vector.shape for vector in embedder.encode_iter(rows, key="page")]
             [(64,), (64,), (64,)]
         """
-        kinds = {
-            "document": self._kinds.document,
-            "image": self._kinds.picture,
-            "query": self._kinds.query,
-        }
-        if not isinstance(kind, str) or kind not in kinds:
-            raise InputError(f"kind is {kind!r}; allowed are {', '.join(map(repr, kinds))}")
-        if kind == "image":
-            self._kinds.require_vision()
+        method = self._kinds.named(kind)
         options = Options(
             task, multi_vector, truncate_dim, normalize, precision, ranges, batch_size, on_error
         )
         if isinstance(items, Mapping) or is_picture(items) or not isinstance(items, Iterable):
             raise InputError(f"{type(items).__name__} given; an iterable of items is needed")
-        return self._iterate(items, kinds[kind], arguments.picker(key), options)
+        return self._iterate(items, method, arguments.picker(key), options)
 
     def encode_vision(
         self,
@@ -619,15 +612,10 @@ class Embedder:
             ((2, 3), (1, 7))
         """
         self._engine.check()
-        kinds = replace(self._kinds, reader=self._reader.limited(max_pixels))
-        choices = {"image": kinds.picture, "query": kinds.query, "document": kinds.document}
-        if not isinstance(kind, str) or kind not in choices:
-            raise InputError(f"kind is {kind!r}; allowed are {', '.join(map(repr, choices))}")
-        if kind == "image":
-            kinds.require_vision()
+        method = replace(self._kinds, reader=self._reader.limited(max_pixels)).named(kind)
         task = self._check_task(task)
         pipeline = self._pipeline(task, Options(task, multi_vector), WINDOW_ITEMS)
-        return trace(pipeline, item, choices[kind](task))
+        return trace(pipeline, item, method(task))
 
     # --- many items to rows ---
 
@@ -710,7 +698,7 @@ class Embedder:
 
     def _check_task(self, task: str | None) -> str:
         if task is None:
-            return getattr(self, "_task", self._tasks[0])
+            return self._task
         if not isinstance(task, str) or task not in self._tasks:
             owner = (
                 "the adapters are for"

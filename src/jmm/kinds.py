@@ -105,6 +105,19 @@ class Kinds:
         n_threads = READER_THREADS if self.reads_pictures else 0
         return Kind(self._take_piece, self._read_piece, place, n_threads)
 
+    def named(self, kind: str) -> Callable[[str], Kind]:
+        """The method of a kind by the name that `Embedder.encode_iter` takes.
+
+        Raises:
+            InputError: There is no such kind, or the model cannot read it.
+        """
+        methods = {"document": self.document, "image": self.picture, "query": self.query}
+        if not isinstance(kind, str) or kind not in methods:
+            raise InputError(f"kind is {kind!r}; allowed are {', '.join(map(repr, methods))}")
+        if kind == "image":
+            self.require_vision()
+        return methods[kind]
+
     def require_vision(self) -> None:
         """Raises InputError unless the model reads pictures."""
         if not self.reads_pictures:

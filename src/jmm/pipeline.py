@@ -196,7 +196,7 @@ class Pipeline:
         places = [index - first for index in indices]
         try:
             pooled = np.empty((len(batch), self.engine.n_embd), np.float32)
-            finite = self._forward([item for _, item in batch], pooled, rows.tokens(places))
+            finite = self.forward([item for _, item in batch], pooled, rows.tokens(places))
         except (DecodeError, MemoryError) as error:
             if not self.engine.is_open:
                 raise
@@ -218,12 +218,14 @@ class Pipeline:
         for item in batch:
             self._run_batch([item], rows, first)
 
-    def _forward(
+    def forward(
         self,
         items: list[Item],
         pooled: npt.NDArray[np.float32],
         tokens: list[npt.NDArray[np.float32]] | None,
+        hidden: npt.NDArray[np.float32] | None = None,
     ) -> list[bool]:
+        """Runs items in one batch with the call's settings; the arrays are those of `Engine`."""
         projection = None
         if self.projector is not None:
             projection = self.projector.weight, self.projector.bias
@@ -231,6 +233,7 @@ class Pipeline:
             [item.sequence for item in items],
             [item.span for item in items],
             pooled,
+            hidden,
             tokens=tokens,
             projection=projection,
             normalize=self.normalize,

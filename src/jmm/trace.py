@@ -65,24 +65,18 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
     hidden = np.empty((n_tokens, pipeline.engine.n_embd), np.float32)
     projector = pipeline.projector
     vectors = None if projector is None else np.empty((n_tokens, projector.dim), np.float32)
-    (is_finite,) = pipeline.engine.forward(
-        [sequence],
-        [item.span],
-        np.empty((1, hidden.shape[1]), np.float32),
-        hidden,
-        tokens=None if vectors is None else [vectors],
-        projection=None if projector is None else (projector.weight, projector.bias),
-        adapter=pipeline.adapter,
-    )
+    pooled = np.empty((1, hidden.shape[1]), np.float32)
+    tokens = None if vectors is None else [vectors]
+    (is_finite,) = pipeline.forward([item], pooled, tokens, hidden)
     if not is_finite:
         raise NonFiniteError("the model gave NaN or infinity for this item")
-    traced = Trace(sequence.token_ids(), hidden, vectors, item.span)
+    ids = sequence.token_ids()
     if not sequence.pictures:
-        return traced
+        return Trace(ids, hidden, vectors, item.span)
     ((values, grid_h, grid_w),) = sequence.pictures
     values = np.asarray(values)
     return Trace(
-        traced.ids,
+        ids,
         hidden,
         vectors,
         item.span,

@@ -17,6 +17,13 @@ Precision: TypeAlias = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 N_STABLE = 100
 
 
+def check_precision(precision: object) -> None:
+    """Raises InputError unless ``precision`` is one that `quantize` takes."""
+    if not isinstance(precision, str) or precision not in get_args(Precision):
+        allowed = ", ".join(map(repr, get_args(Precision)))
+        raise InputError(f"precision is {precision!r}; allowed are {allowed}")
+
+
 def calibrate(vectors: npt.ArrayLike) -> Floats:
     """The least and the greatest value of each component, for `quantize`.
 
@@ -77,9 +84,7 @@ def quantize(
         array([[128],
                [ 64]], dtype=uint8)
     """
-    if not isinstance(precision, str) or precision not in get_args(Precision):
-        allowed = ", ".join(map(repr, get_args(Precision)))
-        raise InputError(f"precision is {precision!r}; allowed are {allowed}")
+    check_precision(precision)
     if ranges is not None and precision not in ("int8", "uint8"):
         raise InputError(f"ranges are for int8 and uint8; precision is {precision!r}")
     if precision == "float32":
