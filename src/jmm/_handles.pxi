@@ -181,6 +181,7 @@ cdef class Handles:
         if self.owner != threading.get_ident():
             self.lock.acquire()
             self.owner = threading.get_ident()
+            jmm_guard(1)
             self._leave()
 
     def retire(self):

@@ -32,14 +32,26 @@ class Options:
     batch_size: int | None = None
     on_error: OnError = "raise"
     show_progress: bool | None = None
+    pool_factor: int | None = None
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "nan"):
             raise InputError(f"on_error is {self.on_error!r}; allowed are 'raise' and 'nan'")
+        for name in ("multi_vector", "normalize", "show_progress"):
+            flag(name, getattr(self, name))
         count("batch_size", self.batch_size)
         check_precision(self.precision)
+        if self.ranges is not None and self.precision not in ("int8", "uint8"):
+            raise InputError(f"ranges are for int8 and uint8; precision is {self.precision!r}")
         if self.precision != "float32":
             self._check_codes()
+        if self.multi_vector and self.truncate_dim is not None:
+            raise InputError(
+                f"truncate_dim is {self.truncate_dim} with multi_vector=True; token vectors are "
+                "not truncated"
+            )
+        if self.pool_factor is not None:
+            self._check_pooling()
 
     def _check_codes(self) -> None:
         if self.multi_vector:
@@ -57,6 +69,19 @@ class Options:
                 f"precision {self.precision!r} needs ranges=calibrate(vectors) of a few hundred "
                 "float32 vectors: without them a row would depend on its company"
             )
+
+    def _check_pooling(self) -> None:
+        if not self.multi_vector:
+            raise InputError("pool_factor is for multi_vector=True")
+        if not self.normalize:
+            raise InputError("pool_factor needs normalize=True: it compares unit vectors")
+        count("pool_factor", self.pool_factor)
+
+
+def flag(name: str, value: object) -> None:
+    """Raises InputError unless ``value`` is True, False or None."""
+    if not isinstance(value, bool | np.bool_ | None):
+        raise InputError(f"{name} is {value!r}; True or False is needed")
 
 
 def whole(name: str, value: object, low: int, high: int = MAX_COUNT) -> int:

@@ -47,6 +47,10 @@ class Bundle:
     tasks: tuple[str, ...] = ()
     dims: tuple[int, ...] = ()
 
+    def own(self, name: str, given: Any) -> Any:
+        """An argument: the caller's, or the folder's where that is None."""
+        return self.arguments.get(name) if given is None else given
+
 
 def is_bundle(path: object) -> bool:
     """Whether ``path`` is a folder with a ``jmm.json``."""

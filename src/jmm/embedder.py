@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from jmm import _core, arguments, demo, profiles, runtime, vectors, vision
 from jmm import bundle as bundles
 from jmm.arguments import OnError, Options
+from jmm.call import Call, Vectors
 from jmm.errors import InputError
 from jmm.files import ModelFiles
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource
@@ -22,18 +22,12 @@ from jmm.kinds import Kind, Kinds
 from jmm.pictures import Reader, VisionTokens, is_picture
 from jmm.pipeline import WINDOW_ITEMS, Pipeline
 from jmm.processor import Processor
-from jmm.progress import progress_bar
 from jmm.projector import Projector, needed
-from jmm.rows import PooledRows, TokenRows
 from jmm.trace import Trace, trace
 from jmm.vectors import Precision
 
 Picture: TypeAlias = "ImageSource | VisionTokens"
 Piece: TypeAlias = "str | Picture"
-
-# An NDArray, or a MultiVector with multi_vector=True: to a type checker a union of the two would
-# make an error of every use.
-Vectors: TypeAlias = Any
 
 # Items that `encode_iter` gathers before they run.
 ITER_ITEMS = 256
@@ -55,7 +49,8 @@ class Embedder:
         task: One of the model's tasks, which choose the prompts and the adapter; None for the
             first. Each call may name another.
         adapters: GGUF files of LoRA adapters by task: ``{"retrieval": path, ...}``. They share
-            the one copy of the weights; the tasks are then these, and each call uses one.
+            the one copy of the weights; the tasks are then these, and each call uses one. A
+            profile with several tasks must know the names, which choose the prompts.
         projector: GGUF file of the multi-vector projector; None takes that of ``model`` or
             ``mmproj``.
         load_vision: False leaves the tower's weights out: pictures then come as `VisionTokens`.
@@ -140,15 +135,16 @@ class Embedder:
             model, mmproj, adapters = (
                 bundle.arguments[name] for name in ("model", "mmproj", "adapters")
             )
-            profile = profile or bundle.arguments["profile"]
-            min_pixels = min_pixels or bundle.arguments["min_pixels"]
-            max_pixels = max_pixels or bundle.arguments["max_pixels"]
+            profile = bundle.own("profile", profile)
+            min_pixels = bundle.own("min_pixels", min_pixels)
+            max_pixels = bundle.own("max_pixels", max_pixels)
         self._files = ModelFiles.read(model, mmproj, adapters, projector)
         tower = self._files.mmproj
         self._choice = profiles.choose(self._files.text.metadata, profile)
         self._profile = self._choice.profile
         if bundle.dims:
             self._profile = replace(self._profile, dims=bundle.dims)
+        self._check_adapters()
         self._tasks = bundle.tasks or tuple(self._files.adapters) or self._profile.tasks
         self._task = self._tasks[0]
         self._task = self._check_task(task)
@@ -254,6 +250,7 @@ class Embedder:
         *,
         task: str | None = None,
         multi_vector: bool = False,
+        pool_factor: int | None = None,
         truncate_dim: int | None = None,
         normalize: bool = True,
         precision: Precision = "float32",
@@ -271,6 +268,8 @@ class Embedder:
                 many.
             task: One of ``info["tasks"]``; None for the embedder's.
             multi_vector: Gives one vector per token instead of one per item.
+            pool_factor: With ``multi_vector``, keeps one vector for so many tokens of an item; see
+                `pool_tokens`.
             truncate_dim: Components to keep, one of ``profile.dims``; None for all. Token
                 vectors are not truncated.
             normalize: Brings each vector to unit length, after truncation.
@@ -313,8 +312,9 @@ class Embedder:
             batch_size,
             on_error,
             show_progress,
+            pool_factor,
         )
-        return self._encode(sources, self._kinds.picture, options, one=one)
+        return self._call(self._kinds.picture, options).whole(sources, one=one)
 
     def encode_patches(
         self,
@@ -373,7 +373,7 @@ class Embedder:
             on_error,
             show_progress,
         )
-        return self._encode(sources, self._kinds.patch, options, one=one)
+        return self._call(self._kinds.patch, options).whole(sources, one=one)
 
     def encode_query(
         self,
@@ -428,7 +428,7 @@ class Embedder:
             on_error,
             show_progress,
         )
-        return self._encode(sources, self._kinds.query, options, one=one)
+        return self._call(self._kinds.query, options).whole(sources, one=one)
 
     def encode_document(
         self,
@@ -436,6 +436,7 @@ class Embedder:
         *,
         task: str | None = None,
         multi_vector: bool = False,
+        pool_factor: int | None = None,
         truncate_dim: int | None = None,
         normalize: bool = True,
         precision: Precision = "float32",
@@ -453,6 +454,7 @@ class Embedder:
                 pictures, in order.
             task: See `encode_images`; so are all options below.
             multi_vector: Gives one vector per token.
+            pool_factor: Keeps one vector for so many tokens.
             truncate_dim: Components to keep.
             normalize: Brings each vector to unit length.
             precision: "float32", "int8", "uint8", "binary" or "ubinary".
@@ -487,8 +489,9 @@ class Embedder:
             batch_size,
             on_error,
             show_progress,
+            pool_factor,
         )
-        return self._encode(sources, self._kinds.document, options, one=one)
+        return self._call(self._kinds.document, options).whole(sources, one=one)
 
     def encode_iter(
         self,
@@ -498,6 +501,7 @@ class Embedder:
         key: str | Callable[[Any], Any] | None = None,
         task: str | None = None,
         multi_vector: bool = False,
+        pool_factor: int | None = None,
         truncate_dim: int | None = None,
         normalize: bool = True,
         precision: Precision = "float32",
@@ -507,18 +511,21 @@ class Embedder:
     ) -> Iterator[Vectors]:
         """Embeds a stream: any iterable in, vectors out in order, within bounded memory.
 
-        The next pictures are read and cut in threads while the present ones run. Breaking out
-        of the loop, or closing the iterator, ends the threads.
+        The next pictures are read and cut in threads while the present ones run (a PIL.Image or
+        a file object is decoded as it is taken, since its owner may close it). Breaking out of
+        the loop, or closing the iterator, ends the threads.
 
         Args:
-            items: Any iterable, read as it is needed: at most 264 items beyond the last vector
-                that was yielded, fewer where they are pictures (about 2,048 tokens and 8 more).
+            items: Any iterable, read as it is needed: at most 320 items beyond the last vector
+                that was yielded; of pictures about 2,048 tokens and then 64 more, fewer where
+                they hold over 64 MiB.
             kind: What the items are: what `encode_document`, `encode_images` or `encode_query`
                 takes as one item. With "image" a str is a path.
             key: Where in an item that is, if not the item itself: a key of a dataset's rows, or
                 a function.
             task: See `encode_images`; so are all options below.
             multi_vector: Gives one vector per token.
+            pool_factor: Keeps one vector for so many tokens.
             truncate_dim: Components to keep.
             normalize: Brings each vector to unit length.
             precision: "float32", "int8", "uint8", "binary" or "ubinary".
@@ -531,6 +538,7 @@ class Embedder:
             Per item what the other methods give for one item.
 
         Raises:
+            InputError: At once: an option that is not allowed.
             JmmError: As of the other methods, once the iteration comes to it; ``index`` counts
                 the items from 0. An item without the ``key`` is a bad item. What ``items`` itself
                 raises passes through.
@@ -544,11 +552,19 @@ class Embedder:
         """
         method = self._kinds.named(kind)
         options = Options(
-            task, multi_vector, truncate_dim, normalize, precision, ranges, batch_size, on_error
+            task,
+            multi_vector,
+            truncate_dim,
+            normalize,
+            precision,
+            ranges,
+            batch_size,
+            on_error,
+            pool_factor=pool_factor,
         )
         if isinstance(items, Mapping) or is_picture(items) or not isinstance(items, Iterable):
             raise InputError(f"{type(items).__name__} given; an iterable of items is needed")
-        return self._iterate(items, method, arguments.picker(key), options)
+        return self._call(method, options, ITER_ITEMS).stream(items, arguments.picker(key))
 
     def encode_vision(
         self,
@@ -617,42 +633,23 @@ class Embedder:
         pipeline = self._pipeline(task, Options(task, multi_vector), WINDOW_ITEMS)
         return trace(pipeline, item, method(task))
 
-    # --- many items to rows ---
+    # --- settings ---
 
-    def _encode(
-        self, sources: Sequence[Any], kind: Callable[[str], Kind], options: Options, *, one: bool
-    ) -> Vectors:
+    def _call(
+        self, kind: Callable[[str], Kind], options: Options, window_items: int = WINDOW_ITEMS
+    ) -> Call:
+        """Checks what a call asks for, before any item is looked at."""
         self._engine.check()
         task = self._check_task(options.task)
-        n_components = self._n_components(options)
-        rows = self._rows(len(sources), task, options)
-        pipeline = self._pipeline(task, options, WINDOW_ITEMS)
-        with (
-            progress_bar(len(sources), shown=bool(options.show_progress)) as advance,
-            closing(pipeline.windows(sources, kind(task), alone=len(sources) == 1)) as windows,
-        ):
-            for window in windows:
-                pipeline.run(window, rows, advance)
-        result = _finish(rows, n_components, options)
-        return result[0] if one else result
-
-    def _iterate(
-        self,
-        items: Iterable[Any],
-        kind: Callable[[str], Kind],
-        picker: Callable[[Any], Any] | None,
-        options: Options,
-    ) -> Iterator[Vectors]:
-        self._engine.check()
-        task = self._check_task(options.task)
-        n_components = self._n_components(options)
-        pipeline = self._pipeline(task, options, ITER_ITEMS)
-        with closing(pipeline.windows(items, kind(task).of_part(picker), finish=True)) as windows:
-            for window in windows:
-                rows = self._rows(len(window), task, options)
-                first = window[0][0]
-                pipeline.run(window, rows, lambda _: None, first)
-                yield from _finish(rows, n_components, options)
+        pipeline = self._pipeline(task, options, window_items)
+        if pipeline.projector is not None:
+            dim = n_components = pipeline.projector.dim
+        else:
+            dim = self.dim
+            n_components = vectors.check_dim(options.truncate_dim, dim, self._profile.dims)
+        if options.ranges is not None:
+            vectors.check_ranges(options.ranges, n_components)
+        return Call(pipeline, kind(task), dim, n_components, options)
 
     def _pipeline(self, task: str, options: Options, window_items: int) -> Pipeline:
         most = _core.MAX_SEQUENCES
@@ -668,26 +665,19 @@ class Embedder:
             window_items,
         )
 
-    def _rows(self, n: int, task: str, options: Options) -> PooledRows | TokenRows:
-        if options.multi_vector:
-            return TokenRows(n, self._projector(task).dim)
-        return PooledRows(n, self.dim)
-
     def _projector(self, task: str) -> Projector:
         projectors = self._files.projectors
         return needed(projectors.get(task) or projectors.get(None), self._files.text.path)
 
-    def _n_components(self, options: Options) -> int:
-        if not options.multi_vector:
-            return vectors.check_dim(options.truncate_dim, self.dim, self._profile.dims)
-        if options.truncate_dim is not None:
+    def _check_adapters(self) -> None:
+        """Prompts are chosen by the task's name, so a profile with several must know it."""
+        known = self._profile.tasks
+        unknown = [task for task in self._files.adapters if task not in known]
+        if unknown and len(known) > 1:
             raise InputError(
-                f"truncate_dim is {options.truncate_dim} with multi_vector=True; token vectors are "
-                "not truncated"
+                f"there is an adapter for {unknown[0]!r}; profile {self._profile.name} has prompts "
+                f"for {', '.join(known)}"
             )
-        return 0
-
-    # --- settings ---
 
     def _check_specials(self) -> None:
         for token in self._profile.specials:
@@ -711,10 +701,3 @@ class Embedder:
 
 def _restore(arguments_: dict[str, Any]) -> Embedder:
     return Embedder(**arguments_)
-
-
-def _finish(rows: PooledRows | TokenRows, n_components: int, options: Options) -> Vectors:
-    if isinstance(rows, TokenRows):
-        return rows.result()
-    finished = vectors.finish(rows.values, n_components, normalize=options.normalize)
-    return vectors.quantize(finished, options.precision, options.ranges)

@@ -100,7 +100,9 @@ class Kinds:
         def place(item: Any) -> Item:
             if isinstance(item, str):
                 return self._place_text(prompt, prefix, item)
-            return self._place_pieces(item) if isinstance(item, list) else self.place_pictures(item)
+            if isinstance(item, list):
+                return self._place_pieces(prompt, prefix, item)
+            return self.place_pictures(item)
 
         n_threads = READER_THREADS if self.reads_pictures else 0
         return Kind(self._take_piece, self._read_piece, place, n_threads)
@@ -160,13 +162,15 @@ class Kinds:
             self.tokenizer.tokenize(parts, add_special=self.profile.add_special, prefix=prefix)
         )
 
-    def _place_pieces(self, pieces: list[str | Picture]) -> Item:
-        """One document of several pieces; of pictures alone, it has the prompt of a picture."""
+    def _place_pieces(self, prompt: Prompt, prefix: list[int], pieces: list[str | Picture]) -> Item:
+        """One document of several pieces; of one sort alone, it has the prompt of that."""
         if not pieces:
             raise InputError("the document is an empty list; it needs a text or a picture")
         pictures = [piece for piece in pieces if not isinstance(piece, str)]
         if len(pictures) == len(pieces):
             return self.place_pictures(*pictures)
+        if not pictures:
+            return self._place_text(prompt, prefix, "".join(map(str, pieces)))
         return _whole(self.tokenizer.tokenize(self.profile.mixed_parts(pieces)))
 
     def _prompt(self, prompts: Mapping[str, Prompt], task: str) -> Prompt:

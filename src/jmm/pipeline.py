@@ -15,6 +15,7 @@ import numpy as np
 from jmm import arguments, batching
 from jmm.ahead import map_ahead
 from jmm.errors import ContextOverflowError, DecodeError, NonFiniteError
+from jmm.pictures import n_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from jmm.arguments import OnError
     from jmm.kinds import Item, Kind, Sequence
     from jmm.projector import Projector
-    from jmm.rows import Rows
+    from jmm.results import Rows
 
 # One forward pass holds about this many tokens, or one longer item.
 BATCH_TOKENS = 2048
@@ -34,8 +35,9 @@ BATCH_TOKENS = 2048
 WINDOW_ITEMS = 4096
 WINDOW_PICTURE_TOKENS = BATCH_TOKENS
 
-# Items that are read while others run.
-N_AHEAD = 8
+# Most items that are read while others run, and the bytes of pictures at which no more are.
+N_AHEAD = 64
+BYTES_AHEAD = 2**26
 
 _NOT_FINITE = (
     "the model gave NaN or infinity; the usual cause are F16 weights or activations beyond their "
@@ -125,6 +127,8 @@ class Pipeline:
             take=kind.take,
             n_threads=0 if alone else kind.n_threads,
             n_ahead=N_AHEAD,
+            weigh=n_bytes,
+            max_weight=BYTES_AHEAD,
         )
         with closing(items):
             try:

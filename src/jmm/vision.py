@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jmm import _core, arguments, checkpoint, profiles, runtime
+from jmm import bundle as bundles
 from jmm.ahead import map_ahead
 from jmm.errors import DecodeError, InputError, NonFiniteError
 from jmm.files import read_header
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource, is_image
 from jmm.kinds import READER_THREADS
-from jmm.pictures import Reader, VisionTokens
-from jmm.pipeline import N_AHEAD
+from jmm.pictures import Reader, VisionTokens, n_bytes
+from jmm.pipeline import BYTES_AHEAD, N_AHEAD
 from jmm.processor import Processor
 from jmm.progress import progress_bar
 
@@ -41,7 +42,7 @@ class VisionEncoder:
     Safe to use from several threads. Pickles by its arguments.
 
     Args:
-        mmproj: GGUF file of the vision tower.
+        mmproj: GGUF file of the vision tower, or a folder that ``jmm convert`` has written.
         profile: Model family, for the pixel limits; None picks it from the file.
         n_threads: Threads that compute. None takes the cores that this process may use.
         n_gpu_layers: 0 keeps it off a GPU.
@@ -89,6 +90,15 @@ class VisionEncoder:
             "max_image_pixels": max_image_pixels,
             "reference_modes": reference_modes,
         }
+        bundle = bundles.Bundle()
+        if bundles.is_bundle(mmproj):
+            bundle = bundles.open_bundle(mmproj)
+            if bundle.arguments["mmproj"] is None:
+                raise InputError(f"{os.fspath(mmproj)} is a folder without a vision tower")
+            mmproj = bundle.arguments["mmproj"]
+            profile = bundle.own("profile", profile)
+            min_pixels = bundle.own("min_pixels", min_pixels)
+            max_pixels = bundle.own("max_pixels", max_pixels)
         header = read_header(mmproj)
         checkpoint.check_mmproj(header)
         choice = profiles.choose_vision(header.metadata, profile)
@@ -176,16 +186,19 @@ def encode(
     show_progress: bool | None,
 ) -> Any:
     """`VisionEncoder.encode` with any engine that has a tower."""
-    arguments.Options(on_error=on_error)
+    arguments.Options(on_error=on_error, show_progress=show_progress)
     tower.check()
     one = is_image(images)
     sources = [images] if one else arguments.listed(images, "pictures")
     encoded: list[VisionTokens | None] = [None] * len(sources)
+    finished = 0
     with progress_bar(len(sources), shown=bool(show_progress)) as advance:
         for window in _windows(reader, sources, on_error):
             for index, tokens in _run(tower, reader.fingerprint, window, on_error):
                 encoded[index] = tokens
-            advance(len(window))
+            advance(window[-1][0] + 1 - finished)
+            finished = window[-1][0] + 1
+        advance(len(sources) - finished)
     return encoded[0] if one else encoded
 
 
@@ -193,13 +206,15 @@ def _windows(
     reader: Reader, sources: list[Any], on_error: OnError
 ) -> Iterator[list[tuple[int, Patches]]]:
     window: list[tuple[int, Patches]] = []
-    n_patches = 0
+    gathered = 0
     items = map_ahead(
         reader,
         sources,
         take=reader.take,
         n_threads=READER_THREADS if len(sources) > 1 else 0,
         n_ahead=N_AHEAD,
+        weigh=n_bytes,
+        max_weight=BYTES_AHEAD,
     )
     with closing(items):
         for index, item in enumerate(items):
@@ -209,10 +224,10 @@ def _windows(
                 arguments.fail(item, index, on_error)
                 continue
             window.append((index, item[:3]))
-            n_patches += len(item[0])
-            if n_patches >= _WINDOW_PATCHES:
+            gathered += len(item[0])
+            if gathered >= _WINDOW_PATCHES:
                 yield window
-                window, n_patches = [], 0
+                window, gathered = [], 0
     if window:
         yield window
 

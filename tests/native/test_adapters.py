@@ -194,6 +194,15 @@ def test_prompts_follow_the_task(folder: Path) -> None:
             assert relative(adapted.encode_document(ITEMS[0], task=task), right) < RELATIVE
 
 
+def test_a_name_must_choose_prompts(folder: Path) -> None:
+    """jina-embeddings-v4 has several tasks, each with its prompts; another name has none."""
+    wrong = {"text_matching": folder / "text-matching.gguf"}
+    with pytest.raises(InputError, match=r"adapter for 'text_matching'.*retrieval, text-matching"):
+        load(folder, adapters=wrong, profile="jina-embeddings-v4")
+    with load(folder, adapters=wrong) as plain:  # one prompt for all
+        assert plain.info["tasks"] == ("text_matching",)
+
+
 def test_none_is_the_base(folder: Path) -> None:
     with load(folder) as base, load(folder, adapters={}) as empty:
         assert empty.info["adapters"] == {}

@@ -37,6 +37,7 @@ def test_the_model_is_given_up_and_the_process_goes_on(
         spoil(vision, VISION_KEY)
     lines = run(
         """
+Embedder(n_threads=1).close()  # leaves the guard of this thread as it was
 engine = _core.Engine(words[0], words[1], n_threads=int(words[3]))
 text = ("a", False) if words[2] == "text" else (PATCHES[:16], 4, 4)
 sequence = engine.tokenize([text])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jmm import Embedder, InputError, ModelLoadError
+from jmm import Embedder, InputError, ModelLoadError, VisionEncoder
 from jmm.bundle import open_bundle
 from jmm.convert import convert
 from support import checkpoint, jina_calls, tiny
@@ -87,3 +87,22 @@ def test_a_folder_is_a_model(folder: Path, tmp_path: Path) -> None:
             Embedder(out, **given)
     with pytest.raises(ModelLoadError, match="this is no file"):
         Embedder(tmp_path)
+
+
+def test_the_tower_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    """Its files and limits, as `Embedder` takes them; what the caller gives comes first."""
+    out = convert(folder, tmp_path / "out", max_pixels=28 * 28 * 6)
+    page = tiny.pixels(140, 140, 0)
+    with VisionEncoder(out, n_threads=1) as encoder, Embedder(out, n_threads=1) as embedder:
+        assert encoder.info["max_pixels"] == embedder.info["max_pixels"] == 28 * 28 * 6
+        tokens = encoder.encode(page)
+        np.testing.assert_array_equal(embedder.encode_images(tokens), embedder.encode_images(page))
+    with VisionEncoder(out, n_threads=1, max_pixels=28 * 28 * 4) as encoder:
+        assert encoder.info["max_pixels"] == 28 * 28 * 4
+    for name in ("min_pixels", "max_pixels"):
+        for load in (Embedder, VisionEncoder):
+            with pytest.raises(InputError, match=f"{name} is 0"):
+                load(out, **{name: 0})
+    for load in (Embedder, VisionEncoder):
+        with pytest.raises(InputError, match="profile is ''"):
+            load(out, profile="")

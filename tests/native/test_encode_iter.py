@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,13 +17,15 @@ from PIL import Image
 
 import exactness
 from jmm import ContextOverflowError, Embedder, InputError
+from jmm.pictures import Reader
+from jmm.pipeline import Pipeline
 from subprocess_case import run
 from support import tiny
 
 PICTURES = [tiny.pixels(56 + 14 * (i % 5), 70 + 28 * (i % 3), i) for i in range(12)]
 TEXTS = [f"text number {i} " * (1 + i % 7) for i in range(40)]
 # What the docstring states.
-MOST_AHEAD = 264
+MOST_AHEAD = 320
 PAGE_TOKENS = 40
 Iterable = Callable[[int], Iterator[Any]]
 
@@ -125,14 +129,42 @@ def test_lazy(embedder: Embedder) -> None:
 
 
 def test_lazy_with_pictures(embedder: Embedder) -> None:
-    """A window of pictures has about 2,048 tokens, and 8 more are read."""
+    """A window of pictures has about 2,048 tokens, and 64 more are read."""
     page = tiny.picture(16, 10)
     items, taken = counted(lambda _: page)
     stream = embedder.encode_iter(items, kind="image")
     for i in range(130):
         next(stream)
-        assert i < len(taken) <= i + 1 + 2048 // PAGE_TOKENS + 1 + 8
+        assert i < len(taken) <= i + 1 + 2048 // PAGE_TOKENS + 1 + 64
     stream.close()
+
+
+def test_pictures_are_read_while_others_run(embedder: Embedder, tmp_path: Path) -> None:
+    """Of 700 small pictures, a good part; none if they were read when a window is gathered."""
+    path = tmp_path / "page.png"
+    Image.fromarray(PICTURES[0]).save(path)
+    running, meanwhile = threading.Event(), []
+    forward, read = Pipeline.forward, Reader.__call__
+
+    def slow_forward(*args: Any) -> Any:
+        running.set()
+        time.sleep(0.2)  # as a larger model would take
+        try:
+            return forward(*args)
+        finally:
+            running.clear()
+
+    def watched(reader: Reader, source: Any) -> Any:
+        meanwhile.append(running.is_set())
+        return read(reader, source)
+
+    with (
+        mock.patch.object(Pipeline, "forward", slow_forward),
+        mock.patch.object(Reader, "__call__", watched),
+    ):
+        list(embedder.encode_iter([path] * 700, kind="image"))
+    assert len(meanwhile) == 700
+    assert sum(meanwhile) >= 100
 
 
 def test_an_endless_stream_that_is_left(embedder: Embedder) -> None:
@@ -201,8 +233,10 @@ def test_what_the_iterable_raises(kind: Any, embedder: Embedder) -> None:
         yield from (PICTURES if kind == "image" else TEXTS)
         raise Mine("of the iterable")
 
+    found: list[Any] = []
     with pytest.raises(Mine, match="of the iterable"):
-        list(embedder.encode_iter(items(), kind=kind, on_error="nan"))
+        found.extend(embedder.encode_iter(items(), kind=kind, on_error="nan"))
+    assert len(found) == len(PICTURES if kind == "image" else TEXTS)
 
 
 def test_keys_that_fail(embedder: Embedder) -> None:
@@ -302,7 +336,7 @@ def test_a_stream_of_a_stream(embedder: Embedder) -> None:
 )
 def test_bad_arguments(arguments: Any, message: str, embedder: Embedder) -> None:
     with pytest.raises(InputError, match=message):
-        next(embedder.encode_iter(["a"], **arguments))
+        embedder.encode_iter(["a"], **arguments)
 
 
 @pytest.mark.parametrize("items", [None, 3, "a text", b"bytes", {"a": "b"}, Path("a"), PICTURES[0]])
@@ -320,7 +354,7 @@ def test_closed(embedder: Embedder) -> None:
     with pytest.raises(InputError, match="closed"):
         list(stream)
     with pytest.raises(InputError, match="closed"):
-        next(other.encode_iter(["a"]))
+        other.encode_iter(["a"])
 
 
 def test_ctrl_c() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jmm import Embedder, InputError, ModelLoadError, VisionTokens, calibrate, quantize
+from jmm import Embedder, InputError, ModelLoadError, VisionTokens, calibrate, pool_tokens, quantize
 from support import extras, gguf_writer, golden, tiny
 
 NAME = "qwen25_small"
@@ -88,6 +88,10 @@ def test_truncated(dim: int, embedder: Embedder) -> None:
         ({"precision": "int8", "ranges": np.ones((3, 64), np.float32)}, "ranges"),
         ({"precision": "int8", "ranges": np.full((2, 64), np.nan, np.float32)}, "ranges"),
         ({"precision": "int8", "ranges": "all"}, "ranges"),
+        ({"ranges": np.ones((2, 64), np.float32)}, "ranges are for int8 and uint8"),
+        ({"precision": "binary", "ranges": np.ones((2, 64), np.float32)}, "ranges are for int8"),
+        ({"multi_vector": True, "ranges": "all"}, "ranges are for int8"),
+        ({"normalize": "no"}, "normalize is 'no'"),
         ({"precision": "binary", "on_error": "nan"}, "has no NaN"),
         ({"precision": "int8", "on_error": "nan", "ranges": np.ones((2, 64))}, "has no NaN"),
         ({"precision": "binary", "multi_vector": True}, "multi_vector=True"),
@@ -107,8 +111,38 @@ def test_truncated(dim: int, embedder: Embedder) -> None:
 )
 @pytest.mark.parametrize("method", ["query", "document", "images", "patches"])
 def test_refused(method: str, options: Any, message: str, embedder: Embedder) -> None:
+    before = embedder._engine.n_rows
     with pytest.raises(InputError, match=message):
         calls(embedder)[method](**options)
+    assert embedder._engine.n_rows == before  # nothing was computed for it
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_pooled_tokens(factor: int, embedder: Embedder) -> None:
+    """What `pool_tokens` makes of an equal call's tokens."""
+    for encode, items in (
+        (embedder.encode_images, PICTURES),
+        (embedder.encode_document, [*TEXTS[:3], *PICTURES[:2]]),
+    ):
+        wanted = pool_tokens(encode(items, multi_vector=True), factor)
+        found = encode(items, multi_vector=True, pool_factor=factor)
+        np.testing.assert_array_equal(found.offsets, wanted.offsets)
+        np.testing.assert_array_equal(found.values, wanted.values)
+        one = encode(items[0], multi_vector=True, pool_factor=factor)
+        assert one.shape == wanted[0].shape
+    stream = embedder.encode_iter(PICTURES, multi_vector=True, pool_factor=factor)
+    assert [len(rows) for rows in stream] == [
+        len(rows)
+        for rows in embedder.encode_images(PICTURES, multi_vector=True, pool_factor=factor)
+    ]
+
+
+def test_pooled_tokens_of_what_failed(embedder: Embedder) -> None:
+    options: Any = {"multi_vector": True, "pool_factor": 2, "on_error": "nan"}
+    found = embedder.encode_images([PICTURES[0], b"junk", PICTURES[1]], **options)
+    right = embedder.encode_images(PICTURES[:2], multi_vector=True, pool_factor=2)
+    np.testing.assert_array_equal(found.offsets, np.insert(right.offsets, 1, right.offsets[1]))
+    np.testing.assert_array_equal(found.values, right.values)
 
 
 @pytest.mark.parametrize("path", [".", "none.gguf", "mmproj.gguf", "a.gguf"])

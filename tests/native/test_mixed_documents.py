@@ -105,7 +105,9 @@ def test_a_text_in_a_list(plain: Embedder, jina: Embedder) -> None:
     np.testing.assert_array_equal(row, plain.encode_document("a text"))
     (parts,) = plain.encode_document([["a ", "text"]])
     np.testing.assert_array_equal(parts, row)
-    assert jina.encode_document([["a text"]]).shape == (1, jina.dim)
+    for pieces in (["a text"], ["a ", "text"]):  # "Passage: " is in front, as of a text
+        (row,) = jina.encode_document([pieces])
+        np.testing.assert_array_equal(row, jina.encode_document("a text"))
 
 
 def test_order_and_place_count(plain: Embedder) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 import exactness
 from jmm import Embedder
+from jmm.profiles import TEXT
 from support import golden
 from support.sequences import PASSAGE_PREFIX, QUERY_PREFIX
 
 Files = Callable[..., tuple[Path, Path]]
+QUERY = ("Query: ", TEXT)
 TEXTS = ["a chart", "a page", "  two spaces", "\ttab", "1", "数据", ": colon"]
 
 
@@ -81,3 +83,21 @@ def test_a_profile_without_a_prompt_shares_nothing(tiny_name: str, tiny_files: F
     with Embedder(*tiny_files(tiny_name), profile="qwen2.5-vl", n_threads=1) as plain:
         assert plain._kinds.query("retrieval").place("a chart").sequence.n_prefix == 0
         assert n_rows(plain, TEXTS) == sum(n_rows(plain, [text]) for text in TEXTS)
+
+
+def test_shared_and_not(embedder: Embedder) -> None:
+    """Bits are not equal: attention groups its sums by cells, and shared cells lie elsewhere."""
+    kind = embedder._kinds.query("retrieval")
+    items = [kind.place(text) for text in TEXTS]
+    shared = np.empty((len(TEXTS), embedder.dim), np.float32)
+    apart = np.empty_like(shared)
+    spans = [item.span for item in items]
+    engine = embedder._engine
+    before = engine.n_rows
+    engine.forward([item.sequence for item in items], spans, shared)
+    n_shared = engine.n_rows - before
+    bare = [engine.tokenize(embedder.profile.text_parts(QUERY, text)) for text in TEXTS]
+    engine.forward(bare, spans, apart)
+    assert engine.n_rows - before - n_shared > n_shared
+    length = np.linalg.norm(apart, axis=1, keepdims=True)
+    assert np.abs((shared - apart) / length).max() <= exactness.COMPONENT

@@ -23,7 +23,7 @@ LAYERS = {
     "demo": PURE_LAYER,
     "arguments": 2,
     "projector": 2,
-    "rows": 2,
+    "results": 2,
     "_core": 2,
     "processor": 3,
     "runtime": 3,
@@ -32,6 +32,7 @@ LAYERS = {
     "kinds": 5,
     "pipeline": 6,
     "trace": 7,
+    "call": 7,
     "vision": 7,
     "embedder": 8,
 }

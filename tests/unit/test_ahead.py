@@ -110,7 +110,67 @@ def test_what_the_iterable_raises(n_threads: int, n_ahead: int) -> None:
     seen: list[Any] = []
     with pytest.raises(RuntimeError, match="of the iterable"):
         seen.extend(map_ahead(lambda i: i, items(), n_threads=n_threads, n_ahead=n_ahead))
+    assert seen == list(range(20))
     assert ours() == []
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_heavy_results_hold_threads_back(n_threads: int) -> None:
+    """They are made one for one as they are yielded, beside those already begun."""
+    lock, made = threading.Lock(), 0
+
+    def work(i: int) -> int:
+        nonlocal made
+        with lock:
+            made += 1
+        return i
+
+    results = map_ahead(
+        work,
+        count(),
+        n_threads=n_threads,
+        n_ahead=40,
+        weigh=lambda i: 1 if isinstance(i, int) else 0,
+        max_weight=5,
+    )
+    for i, result in zip(range(200), results, strict=False):
+        assert result == i
+        assert made <= i + 1 + 5 + n_threads
+    results.close()
+    assert ours() == []
+
+
+def test_heavy_items_are_not_taken() -> None:
+    taken, go = [], threading.Event()
+
+    def items() -> Iterator[str]:
+        for i in count():
+            taken.append(i)
+            yield f"item {i}"
+
+    def work(item: str) -> str:
+        go.wait(60)
+        return item
+
+    results = map_ahead(work, items(), n_threads=2, n_ahead=40, weigh=lambda _: 10, max_weight=30)
+    threading.Timer(0.1, go.set).start()
+    assert next(results) == "item 0"
+    assert len(taken) == 3
+    results.close()
+
+
+@pytest.mark.parametrize("weight", [0, 1, 7])
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_order_under_weight(n_threads: int, weight: int) -> None:
+    results = map_ahead(
+        lambda i: i,
+        range(300),
+        n_threads=n_threads,
+        n_ahead=9,
+        weigh=lambda _: weight,
+        max_weight=2,
+    )
+    assert list(results) == list(range(300))
 
 
 def test_no_iterable() -> None:

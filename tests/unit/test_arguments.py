@@ -43,6 +43,24 @@ def test_batch_size_is_a_count(batch_size: object) -> None:
         options(batch_size=batch_size)
 
 
+@pytest.mark.parametrize("name", ["multi_vector", "normalize", "show_progress"])
+@pytest.mark.parametrize("value", ["no", "", 0, 1, 0.0, [], np.ones(2)])
+def test_flags(name: str, value: object) -> None:
+    assert options(**{name: np.bool_(False)}) is not None
+    with pytest.raises(InputError, match=f"^{name} is .*; True or False is needed$"):
+        options(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, "2"])
+def test_pool_factor_is_a_count(value: object) -> None:
+    assert options(pool_factor=2, multi_vector=True).pool_factor == 2
+    with pytest.raises(InputError, match=f"^pool_factor is {value!r};"):
+        options(pool_factor=value, multi_vector=True)
+    for wrong in ({}, {"multi_vector": True, "normalize": False}):
+        with pytest.raises(InputError, match=r"^pool_factor "):
+            options(pool_factor=2, **wrong)
+
+
 @pytest.mark.parametrize("value", [1.0, 1.5, "1", None, True, False, np.float32(1), np.bool_(True)])
 def test_whole_refuses_other_types(value: object) -> None:
     with pytest.raises(InputError, match=r"n_ctx is .*; a whole number is needed"):

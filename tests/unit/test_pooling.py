@@ -95,7 +95,6 @@ NAN[3, 1] = np.nan
     ("document", "index", "message"),
     [
         (PAGE[:0], None, "the document has no tokens"),
-        (MultiVector(PAGE, [0, 3, 3, 7]), 1, "the document has no tokens"),
         (NAN, None, "the document[3, 1] is nan; finite is needed"),
         (MultiVector(NAN, [0, 2, 7]), 1, "the document[1, 1] is nan"),
         (PAGE * np.float32(1e30), None, "dot products are beyond float32"),

@@ -3,7 +3,7 @@
 from jmm.vectors.late import maxsim
 from jmm.vectors.multi import MultiVector
 from jmm.vectors.pooling import pool_tokens
-from jmm.vectors.precision import Precision, calibrate, check_precision, quantize
+from jmm.vectors.precision import Precision, calibrate, check_precision, check_ranges, quantize
 from jmm.vectors.rows import check_dim, finish
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "calibrate",
     "check_dim",
     "check_precision",
+    "check_ranges",
     "finish",
     "maxsim",
     "pool_tokens",

@@ -33,11 +33,12 @@ def pool_tokens(document: MultiVector | npt.ArrayLike, factor: int) -> MultiVect
             ``max(n // factor, 1)`` are left, fewer where merges are equally good.
 
     Returns:
-        A `MultiVector`, or float32 ``[clusters, dim]``. Unit length, unless factor is 1.
+        A `MultiVector`, in which an item without tokens stays so, or float32
+        ``[clusters, dim]``. Unit length, unless factor is 1.
 
     Raises:
-        InputError: The factor is no whole number from 1; an item has no tokens, another shape or
-            dtype, NaN or infinity, or numbers whose dot products are beyond float32.
+        InputError: The factor is no whole number from 1; the one item has no tokens; another shape
+            or dtype, NaN or infinity, or numbers whose dot products are beyond float32.
 
     780 tokens take 0.1 s; needed are 24 bytes times the square of an item's tokens.
 
@@ -60,10 +61,10 @@ def pool_tokens(document: MultiVector | npt.ArrayLike, factor: int) -> MultiVect
 
 
 def _pool(rows: Floats, factor: int, index: int | None) -> Floats:
-    if len(rows) == 0:
-        raise InputError("the document has no tokens", index=index)
+    if len(rows) == 0 and index is None:
+        raise InputError("the document has no tokens")
     check_finite(rows, "the document", index)
-    if factor == 1:
+    if factor == 1 or len(rows) == 0:
         return rows
     with np.errstate(over="ignore", invalid="ignore"):
         distances = 1 - rows @ rows.T

@@ -94,7 +94,9 @@ def quantize(
         return np.packbits(rows > 0, axis=-1)
     if precision == "binary":
         return _signed(np.packbits(rows > 0, axis=-1))
-    codes = _steps(rows, _own_ranges(rows) if ranges is None else _checked(ranges, rows.shape[-1]))
+    codes = _steps(
+        rows, _own_ranges(rows) if ranges is None else check_ranges(ranges, rows.shape[-1])
+    )
     return _signed(codes) if precision == "int8" else codes
 
 
@@ -124,10 +126,15 @@ def _own_ranges(rows: Floats) -> Floats:
         logging.getLogger("jmm").warning(
             "quantization ranges come from %d vectors alone; calibrate on a few hundred", len(rows)
         )
-    return _checked(calibrate(rows), rows.shape[1])
+    return check_ranges(calibrate(rows), rows.shape[1])
 
 
-def _checked(ranges: npt.ArrayLike, dim: int) -> Floats:
+def check_ranges(ranges: npt.ArrayLike, dim: int) -> Floats:
+    """``ranges`` as float32 ``[2, dim]``.
+
+    Raises:
+        InputError: They have another shape, or are no ranges.
+    """
     result = floats(ranges, "ranges")
     if result.shape != (2, dim):
         raise InputError(f"ranges have shape {list(result.shape)}; [2, {dim}] is needed")

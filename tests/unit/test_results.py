@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jmm.rows import PooledRows, TokenRows
+from jmm.results import PooledRows, TokenRows
 
 DIM = 3
 

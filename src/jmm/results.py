@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from jmm.errors import OutOfMemoryError
 from jmm.vectors import MultiVector
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     Float32 = npt.NDArray[np.float32]
+
+
+@contextmanager
+def _room(n: int, dim: int) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise OutOfMemoryError(f"no memory for a result of {n:,} rows of {dim} numbers") from None
 
 
 class Rows(Protocol):
@@ -37,7 +47,8 @@ class PooledRows:
     """
 
     def __init__(self, n: int, dim: int) -> None:
-        self.values = np.full((n, dim), np.nan, np.float32)
+        with _room(n, dim):
+            self.values = np.full((n, dim), np.nan, np.float32)
 
     def reserve(self, indices: Sequence[int], n_tokens: Sequence[int]) -> None:
         """Does nothing."""
@@ -71,10 +82,9 @@ class TokenRows:
         ends = start + np.cumsum(n_tokens)
         self._starts[indices] = ends - n_tokens
         self._n_tokens[indices] = n_tokens
-        # in place: no view of the array outlives its batch
-        self._values.resize(
-            (ends[-1] if len(ends) else start, self._values.shape[1]), refcheck=False
-        )
+        n, dim = ends[-1] if len(ends) else start, self._values.shape[1]
+        with _room(n, dim):  # in place: no view of the array outlives its batch
+            self._values.resize((n, dim), refcheck=False)
 
     def tokens(self, indices: Sequence[int]) -> list[Float32] | None:
         """Views into the array."""
@@ -92,7 +102,8 @@ class TokenRows:
             return MultiVector(self._values, offsets)
         spans = self._spans(np.flatnonzero(self._kept))
         parts = [self._values[start : start + n] for start, n in spans]
-        return MultiVector(np.concatenate([self._values[:0], *parts]), offsets)
+        with _room(int(offsets[-1]), self._values.shape[1]):
+            return MultiVector(np.concatenate([self._values[:0], *parts]), offsets)
 
     def _spans(self, indices: Sequence[int] | npt.NDArray[np.intp]) -> list[tuple[int, int]]:
         return list(
