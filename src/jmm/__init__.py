@@ -25,12 +25,14 @@ from jmm.errors import (
 )
 from jmm.pictures import VisionTokens
 from jmm.quantizer import quantize_model
+from jmm.results import BothVectors
 from jmm.runtime import build_info, devices, set_log_level
 from jmm.trace import Trace
 from jmm.vectors import MultiVector, calibrate, maxsim, pool_tokens, quantize
 from jmm.vision import VisionEncoder
 
 __all__ = [
+    "BothVectors",
     "ContextOverflowError",
     "DecodeError",
     "Embedder",

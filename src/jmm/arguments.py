@@ -15,6 +15,7 @@ from jmm.errors import InputError, JmmError, OutOfMemoryError
 from jmm.vectors import Precision, check_precision
 
 OnError: TypeAlias = Literal["raise", "nan"]
+MultiVectors: TypeAlias = Literal["both"] | bool
 
 MAX_COUNT = 2**31 - 1
 
@@ -24,7 +25,7 @@ class Options:
     """What every encode method takes; documented at `Embedder.encode_images`."""
 
     task: str | None = None
-    multi_vector: bool = False
+    multi_vector: MultiVectors = False
     truncate_dim: int | None = None
     normalize: bool = True
     precision: Precision = "float32"
@@ -37,7 +38,15 @@ class Options:
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "nan"):
             raise InputError(f"on_error is {self.on_error!r}; allowed are 'raise' and 'nan'")
-        for name in ("multi_vector", "normalize", "show_progress"):
+        if not isinstance(self.multi_vector, bool | str) or self.multi_vector not in (
+            True,
+            False,
+            "both",
+        ):
+            raise InputError(
+                f"multi_vector is {self.multi_vector!r}; allowed are True, False and 'both'"
+            )
+        for name in ("normalize", "show_progress"):
             flag(name, getattr(self, name))
         count("batch_size", self.batch_size)
         check_precision(self.precision)
@@ -45,7 +54,7 @@ class Options:
             raise InputError(f"ranges are for int8 and uint8; precision is {self.precision!r}")
         if self.precision != "float32":
             self._check_codes()
-        if self.multi_vector and self.truncate_dim is not None:
+        if self.multi_vector is True and self.truncate_dim is not None:
             raise InputError(
                 f"truncate_dim is {self.truncate_dim} with multi_vector=True; token vectors are "
                 "not truncated"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jmm import vectors
 from jmm.progress import progress_bar
-from jmm.results import PooledRows, TokenRows
+from jmm.results import BothRows, BothVectors, PooledRows, TokenRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from jmm.kinds import Kind
     from jmm.pipeline import Pipeline
 
-# An NDArray, or a MultiVector with multi_vector=True: to a type checker a union of the two would
-# make an error of every use.
+# An NDArray, a MultiVector or BothVectors: to a type checker a union of them would make an error of
+# every use.
 Vectors: TypeAlias = Any
 
 
@@ -29,8 +29,9 @@ class Call:
     Attributes:
         pipeline: Runs the items.
         kind: What they are.
-        dim: Components of a vector, or of a token's.
+        dim: Components of a vector.
         n_components: Of those that a vector keeps.
+        token_dim: Components of a token's vector, 0 where none are wanted.
         options: What the caller asked for.
     """
 
@@ -38,6 +39,7 @@ class Call:
     kind: Kind
     dim: int
     n_components: int
+    token_dim: int
     options: Options
 
     def whole(self, sources: Sequence[Any], *, one: bool) -> Vectors:
@@ -51,7 +53,9 @@ class Call:
             for window in windows:
                 self.pipeline.run(window, rows, advance)
         result = self._finish(rows)
-        return result[0] if one else result
+        if not one:
+            return result
+        return next(_each(result))
 
     def stream(
         self, items: Iterable[Any], picker: Callable[[Any], Any] | None
@@ -62,17 +66,30 @@ class Call:
             for window in windows:
                 rows = self._rows(len(window))
                 self.pipeline.run(window, rows, lambda _: None, first=window[0][0])
-                yield from self._finish(rows)
+                yield from _each(self._finish(rows))
 
-    def _rows(self, n: int) -> PooledRows | TokenRows:
-        kind = TokenRows if self.options.multi_vector else PooledRows
-        return kind(n, self.dim)
+    def _rows(self, n: int) -> PooledRows | TokenRows | BothRows:
+        match self.options.multi_vector:
+            case "both":
+                return BothRows(PooledRows(n, self.dim), TokenRows(n, self.token_dim))
+            case True:
+                return TokenRows(n, self.token_dim)
+        return PooledRows(n, self.dim)
 
-    def _finish(self, rows: PooledRows | TokenRows) -> Vectors:
+    def _finish(self, rows: PooledRows | TokenRows | BothRows) -> Vectors:
         options = self.options
+        if isinstance(rows, BothRows):
+            return BothVectors(self._finish(rows.pooled), self._finish(rows.token_rows))
         if isinstance(rows, TokenRows):
             tokens = rows.result()
             factor = options.pool_factor
             return tokens if factor is None else vectors.pool_tokens(tokens, factor)
         finished = vectors.finish(rows.values, self.n_components, normalize=options.normalize)
         return vectors.quantize(finished, options.precision, options.ranges)
+
+
+def _each(result: Vectors) -> Iterator[Vectors]:
+    """The vectors of each item."""
+    if isinstance(result, BothVectors):
+        return map(BothVectors, result.pooled, result.tokens)
+    return iter(result)

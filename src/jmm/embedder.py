@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from jmm import _core, arguments, demo, profiles, runtime, vectors, vision
 from jmm import bundle as bundles
-from jmm.arguments import OnError, Options
+from jmm.arguments import MultiVectors, OnError, Options
 from jmm.call import Call, Vectors
 from jmm.errors import InputError
 from jmm.files import ModelFiles
@@ -249,7 +249,7 @@ class Embedder:
         images: Picture | Iterable[Picture],
         *,
         task: str | None = None,
-        multi_vector: bool = False,
+        multi_vector: MultiVectors = False,
         pool_factor: int | None = None,
         truncate_dim: int | None = None,
         normalize: bool = True,
@@ -267,7 +267,8 @@ class Embedder:
                 ``[h, w, 3]`` or ``[h, w, 4]``, or `VisionTokens`; an array with four axes is
                 many.
             task: One of ``info["tasks"]``; None for the embedder's.
-            multi_vector: Gives one vector per token instead of one per item.
+            multi_vector: True gives one vector per token instead of one per item, "both" gives
+                both, of one pass through the model.
             pool_factor: With ``multi_vector``, keeps one vector for so many tokens of an item; see
                 `pool_tokens`.
             truncate_dim: Components to keep, one of ``profile.dims``; None for all. Token
@@ -283,8 +284,9 @@ class Embedder:
 
         Returns:
             float32 ``[dim]`` for one picture, C-contiguous ``[n, dim]`` for many, in order; the
-            dtype and width of `quantize` for another precision. With ``multi_vector`` float32
-            ``[n_tokens, multi_vector_dim]`` for one, a `MultiVector` for many.
+            dtype and width of `quantize` for another precision. With ``multi_vector=True`` float32
+            ``[n_tokens, multi_vector_dim]`` for one, a `MultiVector` for many; with "both" a
+            `BothVectors` of the two.
 
         Raises:
             InputError: An item is no readable picture, or the model reads none, or gives no
@@ -322,7 +324,7 @@ class Embedder:
         grid_thw: npt.ArrayLike,
         *,
         task: str | None = None,
-        multi_vector: bool = False,
+        multi_vector: MultiVectors = False,
         truncate_dim: int | None = None,
         normalize: bool = True,
         precision: Precision = "float32",
@@ -338,7 +340,7 @@ class Embedder:
             grid_thw: ``image_grid_thw``: whole numbers ``[n, 3]``, or ``[3]`` for one
                 picture; t must be 1.
             task: See `encode_images`; so are all options below.
-            multi_vector: Gives one vector per token.
+            multi_vector: True gives one vector per token, "both" both kinds.
             truncate_dim: Components to keep.
             normalize: Brings each vector to unit length.
             precision: "float32", "int8", "uint8", "binary" or "ubinary".
@@ -380,7 +382,7 @@ class Embedder:
         texts: str | Iterable[str],
         *,
         task: str | None = None,
-        multi_vector: bool = False,
+        multi_vector: MultiVectors = False,
         truncate_dim: int | None = None,
         normalize: bool = True,
         precision: Precision = "float32",
@@ -394,7 +396,7 @@ class Embedder:
         Args:
             texts: A str, or an iterable of them. Markers of special tokens inside are text.
             task: See `encode_images`; so are all options below.
-            multi_vector: Gives one vector per token.
+            multi_vector: True gives one vector per token, "both" both kinds.
             truncate_dim: Components to keep.
             normalize: Brings each vector to unit length.
             precision: "float32", "int8", "uint8", "binary" or "ubinary".
@@ -435,7 +437,7 @@ class Embedder:
         items: Piece | Iterable[Piece | Sequence[Piece]],
         *,
         task: str | None = None,
-        multi_vector: bool = False,
+        multi_vector: MultiVectors = False,
         pool_factor: int | None = None,
         truncate_dim: int | None = None,
         normalize: bool = True,
@@ -453,7 +455,7 @@ class Embedder:
                 list or tuple inside the iterable is one document of several texts and
                 pictures, in order.
             task: See `encode_images`; so are all options below.
-            multi_vector: Gives one vector per token.
+            multi_vector: True gives one vector per token, "both" both kinds.
             pool_factor: Keeps one vector for so many tokens.
             truncate_dim: Components to keep.
             normalize: Brings each vector to unit length.
@@ -500,7 +502,7 @@ class Embedder:
         kind: Literal["document", "image", "query"] = "document",
         key: str | Callable[[Any], Any] | None = None,
         task: str | None = None,
-        multi_vector: bool = False,
+        multi_vector: MultiVectors = False,
         pool_factor: int | None = None,
         truncate_dim: int | None = None,
         normalize: bool = True,
@@ -524,7 +526,7 @@ class Embedder:
             key: Where in an item that is, if not the item itself: a key of a dataset's rows, or
                 a function.
             task: See `encode_images`; so are all options below.
-            multi_vector: Gives one vector per token.
+            multi_vector: True gives one vector per token, "both" both kinds.
             pool_factor: Keeps one vector for so many tokens.
             truncate_dim: Components to keep.
             normalize: Brings each vector to unit length.
@@ -642,14 +644,11 @@ class Embedder:
         self._engine.check()
         task = self._check_task(options.task)
         pipeline = self._pipeline(task, options, window_items)
-        if pipeline.projector is not None:
-            dim = n_components = pipeline.projector.dim
-        else:
-            dim = self.dim
-            n_components = vectors.check_dim(options.truncate_dim, dim, self._profile.dims)
+        n_components = vectors.check_dim(options.truncate_dim, self.dim, self._profile.dims)
         if options.ranges is not None:
             vectors.check_ranges(options.ranges, n_components)
-        return Call(pipeline, kind(task), dim, n_components, options)
+        token_dim = 0 if pipeline.projector is None else pipeline.projector.dim
+        return Call(pipeline, kind(task), self.dim, n_components, token_dim, options)
 
     def _pipeline(self, task: str, options: Options, window_items: int) -> Pipeline:
         most = _core.MAX_SEQUENCES

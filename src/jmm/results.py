@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Float32 = npt.NDArray[np.float32]
+
+
+class BothVectors(NamedTuple):
+    """Both kinds of vectors, of one forward pass.
+
+    Attributes:
+        pooled: float32 ``[n, dim]``, or ``[dim]`` of one item.
+        tokens: A `MultiVector`, or float32 ``[n_tokens, multi_vector_dim]`` of one item.
+    """
+
+    pooled: Any
+    tokens: Any
 
 
 @contextmanager
@@ -109,3 +121,24 @@ class TokenRows:
         return list(
             zip(self._starts[indices].tolist(), self._n_tokens[indices].tolist(), strict=True)
         )
+
+
+class BothRows:
+    """Both, side by side."""
+
+    def __init__(self, pooled: PooledRows, token_rows: TokenRows) -> None:
+        self.pooled = pooled
+        self.token_rows = token_rows
+
+    def reserve(self, indices: Sequence[int], n_tokens: Sequence[int]) -> None:
+        """Makes room for the tokens."""
+        self.token_rows.reserve(indices, n_tokens)
+
+    def tokens(self, indices: Sequence[int]) -> list[Float32] | None:
+        """As of `TokenRows`."""
+        return self.token_rows.tokens(indices)
+
+    def keep(self, index: int, pooled: Float32) -> None:
+        """Keeps both."""
+        self.pooled.keep(index, pooled)
+        self.token_rows.keep(index, pooled)

@@ -335,3 +335,26 @@ def test_options_for_pooled_rows(options: Any, message: str, plain: Embedder) ->
     ):
         with pytest.raises(InputError, match=message):
             call()
+
+
+def test_both_of_one_pass(plain: Embedder) -> None:
+    """The bits of the two calls, for the rows of one."""
+    items = ["a text", tiny.picture(4, 6), "another, longer text", ["and ", tiny.picture(6, 4)]]
+    pooled = plain.encode_document(items, truncate_dim=16)
+    tokens = plain.encode_document(items, multi_vector=True)
+    before = plain._engine.n_rows
+    both = plain.encode_document(items, multi_vector="both", truncate_dim=16)
+    assert plain._engine.n_rows - before == len(tokens.values)
+    np.testing.assert_array_equal(both.pooled, pooled)
+    np.testing.assert_array_equal(both.tokens.values, tokens.values)
+    np.testing.assert_array_equal(both.tokens.offsets, tokens.offsets)
+    one = plain.encode_images(items[1], multi_vector="both")
+    np.testing.assert_array_equal(one.pooled, plain.encode_images(items[1]))
+    np.testing.assert_array_equal(one.tokens, plain.encode_images(items[1], multi_vector=True))
+    streamed = list(plain.encode_iter(items, multi_vector="both", truncate_dim=16))
+    for found, vector, rows in zip(streamed, pooled, tokens, strict=True):
+        np.testing.assert_array_equal(found.pooled, vector)
+        np.testing.assert_array_equal(found.tokens, rows)
+    bad = plain.encode_document(["a text", ""], multi_vector="both", on_error="nan")
+    assert np.isnan(bad.pooled).all(axis=1).tolist() == [False, True]
+    assert np.diff(bad.tokens.offsets).tolist() == [len(tokens[0]), 0]

@@ -43,12 +43,20 @@ def test_batch_size_is_a_count(batch_size: object) -> None:
         options(batch_size=batch_size)
 
 
-@pytest.mark.parametrize("name", ["multi_vector", "normalize", "show_progress"])
+@pytest.mark.parametrize("name", ["normalize", "show_progress"])
 @pytest.mark.parametrize("value", ["no", "", 0, 1, 0.0, [], np.ones(2)])
 def test_flags(name: str, value: object) -> None:
     assert options(**{name: np.bool_(False)}) is not None
     with pytest.raises(InputError, match=f"^{name} is .*; True or False is needed$"):
         options(**{name: value})
+
+
+@pytest.mark.parametrize("value", [None, "no", "all", 0, 1, [], np.ones(2), np.bool_(True)])
+def test_multi_vector_is_one_of_three(value: object) -> None:
+    for legal in (True, False, "both"):
+        assert options(multi_vector=legal).multi_vector == legal
+    with pytest.raises(InputError, match=r"; allowed are True, False and 'both'$"):
+        options(multi_vector=value)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "2"])

@@ -57,10 +57,5 @@ def encode(embedder: Embedder, items: Sequence[Any]) -> list[Encoded | JmmError]
 def _together(embedder: Embedder, items: Sequence[Any]) -> list[Encoded]:
     if embedder.multi_vector_dim is None:
         return [Encoded(vector, None) for vector in embedder.encode_document(items)]
-    # the vision tower runs once, the language model for each kind of vectors
-    pictures = [item for item in items if not isinstance(item, str)]
-    seen = iter(embedder.encode_vision(pictures) if pictures else [])
-    documents = [item if isinstance(item, str) else next(seen) for item in items]
-    pooled = embedder.encode_document(documents)
-    tokens = embedder.encode_document(documents, multi_vector=True)
-    return [Encoded(*vectors) for vectors in zip(pooled, tokens, strict=True)]
+    both = embedder.encode_document(items, multi_vector="both")
+    return [Encoded(*vectors) for vectors in zip(both.pooled, both.tokens, strict=True)]
