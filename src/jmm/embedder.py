@@ -77,7 +77,7 @@ class Embedder:
     Example:
         >>> with Embedder() as embedder:
         ...     embedder.encode_query(["red", "green", "blue"]).shape
-        (3, 64)
+        (3, 256)
     """
 
     def __init__(
@@ -178,7 +178,9 @@ class Embedder:
         if tower is not None:
             self._check_specials()
         if self._arguments["model"] is None:
-            _logger.warning("the built-in model is untrained: its vectors carry no meaning")
+            _logger.warning(
+                "the built-in model is for trying out: it knows drawn shapes and words alone"
+            )
 
     def __enter__(self) -> Embedder:
         return self
@@ -299,7 +301,7 @@ class Embedder:
             >>> pages = np.full((2, 280, 196, 3), 255, np.uint8)
             >>> with Embedder() as embedder:
             ...     embedder.encode_images(pages).shape
-            (2, 64)
+            (2, 256)
         """
         self._kinds.require_vision()
         one = is_picture(images)
@@ -360,7 +362,7 @@ class Embedder:
             >>> patches = np.zeros((4 * 6, 1176), np.float32)
             >>> with Embedder() as embedder:
             ...     embedder.encode_patches(patches, [1, 4, 6]).shape
-            (64,)
+            (256,)
         """
         self._kinds.require_vision()
         sources, one = arguments.split_patches(patches, grid_thw, self._engine.patch_n_elem)
@@ -477,7 +479,7 @@ class Embedder:
             >>> page = np.zeros((56, 56), np.uint8)
             >>> with Embedder() as embedder:
             ...     embedder.encode_document(["a text", page, ["front", page, "back", page]]).shape
-            (3, 64)
+            (3, 256)
         """
         one = isinstance(items, str) or is_picture(items, str_is_path=False)
         sources = [items] if one else arguments.listed(items, "documents")
@@ -550,7 +552,7 @@ class Embedder:
             >>> rows = ({"page": np.full((56, 56), grey, np.uint8)} for grey in (0, 128, 255))
             >>> with Embedder() as embedder:
             ...     [vector.shape for vector in embedder.encode_iter(rows, key="page")]
-            [(64,), (64,), (64,)]
+            [(256,), (256,), (256,)]
         """
         method = self._kinds.named(kind)
         options = Options(
@@ -625,9 +627,9 @@ class Embedder:
         Example:
             >>> import numpy as np
             >>> with Embedder() as embedder:
-            ...     trace = embedder.trace(np.zeros((56, 84), np.uint8))
+            ...     trace = embedder.trace(np.zeros((84, 84), np.uint8))
             >>> trace.grid, trace.picture
-            ((2, 3), (1, 7))
+            ((3, 3), (1, 10))
         """
         self._engine.check()
         method = replace(self._kinds, reader=self._reader.limited(max_pixels)).named(kind)

@@ -65,7 +65,7 @@ class VisionEncoder:
         ...     tokens = encoder.encode(page)
         >>> with Embedder(model, mmproj, load_vision=False) as embedder:
         ...     embedder.encode_images(tokens).shape
-        (64,)
+        (256,)
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class VisionEncoder:
             >>> import numpy as np
             >>> from jmm import demo
             >>> with VisionEncoder(demo.paths()[1]) as encoder:
-            ...     [tokens.grid for tokens in encoder.encode(np.zeros((2, 56, 84, 3), np.uint8))]
-            [(4, 6), (4, 6)]
+            ...     [tokens.grid for tokens in encoder.encode(np.zeros((2, 84, 84, 3), np.uint8))]
+            [(6, 6), (6, 6)]
         """
         return encode(self._tower, self._reader, images, on_error, show_progress)
 

@@ -116,7 +116,7 @@ def test_nothing_readable(model: list[str], tmp_path: Path, capsys: Capture) -> 
         (["--task", "none"], "task is 'none'"),
         (["--profile", "none"], "profile is 'none'"),
         (["--threads", "0"], "n_threads is 0"),
-        (["--truncate-dim", "65"], "truncate_dim is 65; allowed are 1 to 64"),
+        (["--truncate-dim", "257"], "truncate_dim is 257; allowed are 1 to 256"),
         (["--max-pixels", "5"], "max_pixels=5"),
         (["--query", ""], "the text is empty"),
         (["--output", "no/such/folder/out.npz"], "No such file or directory"),
@@ -185,7 +185,7 @@ def test_info_takes_the_model_by_place(model: list[str], capsys: Capture) -> Non
     assert "this is a vision tower" in capsys.readouterr().err
 
 
-def test_built_in_model_says_that_it_means_nothing(pictures: list[Path]) -> None:
+def test_built_in_model_says_how_little_it_knows(pictures: list[Path]) -> None:
     odd = pictures[0].with_name(os.fsdecode(b"\xff.png"))
     pictures[0].rename(odd)
     env = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
@@ -195,5 +195,5 @@ def test_built_in_model_says_that_it_means_nothing(pictures: list[Path]) -> None
     assert done.stdout.endswith(os.fsencode(odd) + b"\n")
     assert len(done.stdout.splitlines()) == 1
     first, second = done.stderr.decode().splitlines()
-    assert first == "jmm: the built-in model is untrained: its vectors carry no meaning"
+    assert first.startswith("jmm: the built-in model is for trying out: it knows drawn shapes")
     assert second.startswith("jmm: item 1: none.png: ")

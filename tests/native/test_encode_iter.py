@@ -26,7 +26,7 @@ PICTURES = [tiny.pixels(56 + 14 * (i % 5), 70 + 28 * (i % 3), i) for i in range(
 TEXTS = [f"text number {i} " * (1 + i % 7) for i in range(40)]
 # What the docstring states.
 MOST_AHEAD = 320
-PAGE_TOKENS = 40
+PAGE_TOKENS = 8
 Iterable = Callable[[int], Iterator[Any]]
 
 

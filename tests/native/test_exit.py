@@ -107,7 +107,7 @@ atexit.register(lambda: print(used.encode_query("a").shape))
 del embedders
 """
     )
-    assert lines == ["(64,)"]
+    assert lines == ["(256,)"]
 
 
 def test_use_after_the_engines_are_retired() -> None:

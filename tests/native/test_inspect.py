@@ -428,17 +428,16 @@ def test_wrong_usage(words: list[str], capsys: Capture) -> None:
 
 
 def test_demo(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jmm.gallery import QUERIES, is_untrained, pictures
+    from jmm.gallery import QUERIES, pictures
 
     monkeypatch.chdir(tmp_path)
     assert run("demo") == 0
     text = capsys.readouterr().out
     record = json.loads((tmp_path / "jmm-demo.json").read_text())
     with Embedder() as built_in:
-        untrained = is_untrained(built_in)
         pages = built_in.encode_images([entry.picture for entry in pictures()])
         vectors = built_in.encode_query(list(QUERIES))
-    assert ("untrained" in text) == untrained == record["untrained"]
+    assert [found["rank"] for found in record["queries"]] == [1] * len(QUERIES)
     for found, query, vector in zip(record["queries"], QUERIES, vectors, strict=True):
         scores = pages @ vector
         np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
@@ -452,14 +451,3 @@ def test_demo(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) 
     assert run("demo", "--json", "--output", "again.png") == 0
     assert json.loads(capsys.readouterr().out) == record
     assert Path("again.png").read_bytes() == Path("first.png").read_bytes()
-
-
-def test_a_trained_model_is_not_called_untrained(
-    plain: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from jmm.gallery import is_untrained
-
-    assert not is_untrained(plain)  # its file has no description
-    with Embedder() as built_in:
-        said = str(built_in.info["description"])
-        assert is_untrained(built_in) == ("never trained" in said or "untrained" in said)

@@ -182,7 +182,7 @@ def test_they_share_forwards(engines: Engines, caplog: pytest.LogCaptureFixture)
 def test_documents_share_forwards(engines: Engines, caplog: pytest.LogCaptureFixture) -> None:
     """Pictures of several items, and of one item, run in one forward of the tower."""
     with jmm.Embedder(n_threads=2) as embedder:
-        page = tiny.picture(4, 6)
+        page = tiny.picture(6, 6)
         calls: dict[str, Callable[[], object]] = {
             "pictures": lambda: embedder.encode_images([page] * 8),
             "documents": lambda: embedder.encode_document([["a", page, "b", page]] * 4),
@@ -190,7 +190,7 @@ def test_documents_share_forwards(engines: Engines, caplog: pytest.LogCaptureFix
             "tower": lambda: embedder.encode_vision([page] * 8),
         }
         for name, call in calls.items():
-            assert forwards(call, caplog) == [6 * 8], name
+            assert forwards(call, caplog) == [9 * 8], name
 
 
 def test_company_as_shapes_change(engines: Engines) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -92,13 +94,18 @@ sweep(child)
     assert lines == ["OutOfMemoryError, then nothing", "nothing, then nothing"]
 
 
+@pytest.fixture
+def files(tiny_files: Callable[..., tuple[Path, Path]]) -> tuple[Path, Path]:
+    return tiny_files("qwen25_small", "F16")
+
+
 BIG = {
     "text": "embedder.encode_query(TEXT[:1500])",
     "picture": "embedder.encode_patches(PATCHES, GRID)",
 }
 
 
-def call_within_any_limit(call: str, before: str) -> list[str]:
+def call_within_any_limit(call: str, before: str, files: tuple[Path, Path]) -> list[str]:
     return run(
         LIMIT
         + f"""
@@ -112,30 +119,31 @@ def again(embedder, wanted):
         return str(error)
 
 def child(megabytes):
-    embedder = Embedder(n_threads=1)
+    embedder = Embedder(*words, n_threads=1)
     {before}
     outcome = under(megabytes, lambda: big(embedder))
-    wanted = big(Embedder(n_threads=1))
+    wanted = big(Embedder(*words, n_threads=1))
     return f"{{outcome}}, then {{again(embedder, wanted)}}"
 
 sweep(child)
-"""
+""",
+        *files,
     )
 
 
 @pytest.mark.parametrize("call", BIG)
-def test_calls_within_any_limit(call: str) -> None:
+def test_calls_within_any_limit(call: str, files: tuple[Path, Path]) -> None:
     """A call larger than any before. Guards patch 0017."""
     lines = call_within_any_limit(
-        call, 'embedder.encode_query("a"); embedder.encode_patches(PATCHES[:16], [1, 4, 4])'
+        call, 'embedder.encode_query("a"); embedder.encode_patches(PATCHES[:16], [1, 4, 4])', files
     )
     assert lines == ["OutOfMemoryError, then the same", "nothing, then the same"]
 
 
 @pytest.mark.parametrize("call", BIG)
-def test_first_calls_within_any_limit(call: str) -> None:
+def test_first_calls_within_any_limit(call: str, files: tuple[Path, Path]) -> None:
     """An assertion of ggml may stand for the lack of memory: the model is given up then."""
-    lines = call_within_any_limit(call, "pass")
+    lines = call_within_any_limit(call, "pass", files)
     ends = ("the model is closed", "the same")
     survived = [f"OutOfMemoryError, then {end}" for end in ends]
     assert lines[-1] == "nothing, then the same"

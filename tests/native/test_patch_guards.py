@@ -108,14 +108,15 @@ with Embedder(n_threads=4) as other:
     assert lines[1] == "3"
 
 
-def test_windows_need_no_mask() -> None:
+def test_windows_need_no_mask(tiny_files: Callable[..., tuple[Path, Path]]) -> None:
     """Guards patch 0018: a mask over 60 x 60 patches alone has 25 MiB."""
     lines = run(
         LOG
         + """
-embedder = Embedder(n_threads=1)
+embedder = Embedder(*words, n_threads=1)
 embedder.encode_patches(np.zeros((3600, 1176), np.float32), [1, 60, 60])
 print(max(map(float, megabytes("compute"))) < 25)
-"""
+""",
+        *tiny_files("qwen25_small"),
     )
     assert lines == ["True"]

@@ -39,7 +39,8 @@ def uses():
         yield lambda: embedder.encode_patches(patches, grid, on_error=on_error)
     yield embedder._engine.check
     yield lambda: embedder._engine.tokenize([("a", False)])
-    yield lambda: embedder._engine.forward([sequence], [(0, 1)], np.empty((1, 64), np.float32))
+    pooled = np.empty((1, embedder.dim), np.float32)
+    yield lambda: embedder._engine.forward([sequence], [(0, 1)], pooled)
     yield lambda: embedder._engine.encode_vision(sequence.pictures)
 
 """
@@ -67,7 +68,7 @@ print(in_child(child))
 print(np.array_equal(embedder.encode_query("a"), wanted))
 """
     )
-    assert lines == [" ".join(["ForkedProcessError"] * 16), "None True 64", "0", "True"]
+    assert lines == [" ".join(["ForkedProcessError"] * 16), "None True 256", "0", "True"]
 
 
 @pytest.mark.parametrize(

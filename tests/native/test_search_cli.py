@@ -89,14 +89,14 @@ def test_failures(index: Path, files: Path, capsys: Capture) -> None:
 def test_settings_are_those_of_the_index(files: Path, tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "index"
     projector = search.write_projector(tmp_path / "projector.gguf")
-    with Index.open(folder, create=True, projector=projector, max_pixels=3136) as index:
+    with Index.open(folder, create=True, projector=projector, max_pixels=7000) as index:
         index.add(files)
     assert run("index", files, "--into", folder) == 0
     assert "3 unchanged" in capsys.readouterr().out
     assert run("search", folder, "rain") == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
-    assert run("index", files, "--into", folder, "--max-pixels", 6272) == 1
-    assert "max_pixels: 3136 in the index, 6272 here" in capsys.readouterr().err
+    assert run("index", files, "--into", folder, "--max-pixels", 7500) == 1
+    assert "max_pixels: 7000 in the index, 7500 here" in capsys.readouterr().err
     projector.unlink()
     assert run("search", folder, "rain") == 1
     assert "projector.gguf" in capsys.readouterr().err

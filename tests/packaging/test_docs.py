@@ -1,7 +1,8 @@
-"""Every Python block of README.md and docs/ that needs no file of the reader's runs."""
+"""Python blocks of README.md and docs/ that need no file of the reader's run; notebooks too."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -26,7 +27,17 @@ def blocks() -> list[tuple[str, str]]:
     ]
 
 
-BLOCKS = blocks()
+def notebooks() -> list[tuple[str, str]]:
+    """The code of each, all cells in one."""
+    found = []
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        found.append((path.name, "\n".join(code)))
+    return found
+
+
+BLOCKS = [*blocks(), *notebooks()]
 
 
 def test_there_are_blocks() -> None:

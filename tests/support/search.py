@@ -19,7 +19,7 @@ def write_projector(path: Path, seed: int = 0) -> Path:
     """Writes a multi-vector projector for the built-in model."""
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "projector")
-    for name, shape in (("weight", (TOKEN_DIM, 64)), ("bias", (TOKEN_DIM,))):
+    for name, shape in (("weight", (TOKEN_DIM, 256)), ("bias", (TOKEN_DIM,))):
         values = rng.standard_normal(shape).astype(np.float32)
         writer.add_tensor(f"multi_vector_projector.{name}", values)
     writer.write_header_to_file()

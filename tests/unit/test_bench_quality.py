@@ -377,7 +377,7 @@ def test_program_on_pictures(tmp_path: Path) -> None:
     first, second = report["rows"]
     assert first["means"]["recall@1"] == pytest.approx(np.mean(best == np.arange(5) % 3))
     assert first["means"]["recall@5"] == 1
-    assert (first["dim"], first["vectors_per_page"]) == (64, 1)
+    assert (first["dim"], first["vectors_per_page"]) == (256, 1)
     assert second["same_ten"] == 1
     assert report["set"]["queries"] == 5
     assert report["build_info"]["llama_cpp"]

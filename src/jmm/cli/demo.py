@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jmm import gallery
+from jmm import demo, gallery
 from jmm.embedder import Embedder
 from jmm.inspect import output
 
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     import argparse
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-UNTRAINED = (
-    "The built-in model is untrained: its vectors carry no meaning, and the order is chance."
-)
 
 
 def add_parser(commands: Commands) -> argparse.ArgumentParser:
@@ -47,11 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.fail(f"--top is {arguments.top}; at least 1 is needed")
     output.check(arguments.output)
     entries = gallery.pictures()
-    with Embedder() as embedder:
+    with Embedder(*demo.paths()) as embedder:
         answers = gallery.answer(embedder, entries, gallery.QUERIES)
-        untrained = gallery.is_untrained(embedder)
     record = {
-        "untrained": untrained,
         "pictures": [entry.caption for entry in entries],
         "queries": [
             {
@@ -68,8 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(record))
         return 0
-    if untrained:
-        print(UNTRAINED)
     for found in answers:
         print(f"\n{found.query}")
         for place in found.order[: arguments.top].tolist():

@@ -1,4 +1,4 @@
-"""The built-in model: tiny, seeded, untrained. Its vectors carry no meaning."""
+"""The built-in model: small, trained on drawn shapes, words and digits; CARD.md is its card."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ def paths() -> tuple[Path, Path]:
     """Where the built-in model lies.
 
     Returns:
-        The text model and its mmproj.
+        The text model, with its multi-vector projector, and its mmproj.
 
     Example:
         >>> [path.name for path in paths()]
-        ['tiny-text.gguf', 'tiny-mmproj.gguf']
+        ['demo-text.gguf', 'demo-mmproj.gguf']
     """
     folder = Path(__file__).parent
-    return folder / "tiny-text.gguf", folder / "tiny-mmproj.gguf"
+    return folder / "demo-text.gguf", folder / "demo-mmproj.gguf"

@@ -1,6 +1,6 @@
 """A few dozen pictures that the package draws itself, and queries about them."""
 
-from jmm.gallery.answers import Answer, answer, is_untrained, sheet
+from jmm.gallery.answers import Answer, answer, sheet
 from jmm.gallery.pictures import QUERIES, Entry, pictures
 
-__all__ = ["QUERIES", "Answer", "Entry", "answer", "is_untrained", "pictures", "sheet"]
+__all__ = ["QUERIES", "Answer", "Entry", "answer", "pictures", "sheet"]

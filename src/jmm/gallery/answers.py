@@ -82,9 +82,3 @@ def sheet(entries: Sequence[Entry], answers: Sequence[Answer], top: int = 5) -> 
         title = f'"{found.query}": right picture at rank {found.rank}'
         rows.append(SheetRow(title, cells))
     return contact_sheet(rows)
-
-
-def is_untrained(embedder: Embedder) -> bool:
-    """Whether the model's file says that it was never trained."""
-    said = f"{embedder.info['name']} {embedder.info['description']}".lower()
-    return "untrained" in said or "never trained" in said

@@ -199,9 +199,9 @@ def resolutions(
     Example:
         >>> from jmm import Embedder
         >>> with Embedder() as embedder:
-        ...     _, traces = resolutions(embedder, np.zeros((112, 168), np.uint8))
+        ...     _, traces = resolutions(embedder, np.zeros((84, 84), np.uint8))
         >>> [trace.grid for trace in traces]
-        [(2, 3), (4, 6)]
+        [(1, 1), (3, 3)]
     """
     picture = to_rgb(image, reference_modes=bool(embedder.info["reference_modes"]))
     high = embedder.trace(picture, task=task, max_pixels=high_pixels)
@@ -239,7 +239,7 @@ def compare(
     Example:
         >>> from jmm import Embedder
         >>> with Embedder() as embedder:
-        ...     picture, traces = resolutions(embedder, np.zeros((112, 168), np.uint8))
+        ...     picture, traces = resolutions(embedder, np.zeros((84, 84), np.uint8))
         >>> compare(("a", "a"), picture, traces, traces).high.cells.max()
         np.float64(0.0)
     """

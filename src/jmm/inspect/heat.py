@@ -144,10 +144,10 @@ def heatmap(
     Example:
         >>> import numpy as np
         >>> from jmm import Embedder
-        >>> page = np.zeros((56, 84, 3), np.uint8)
+        >>> page = np.zeros((84, 84, 3), np.uint8)
         >>> with Embedder() as embedder:
         ...     heatmap(embedder, page, "a red circle").similarities.shape
-        (2, 3)
+        (3, 3)
     """
     rgb = to_rgb(page, reference_modes=bool(embedder.info["reference_modes"]))
     asked = embedder.trace(query, kind="query", task=task, multi_vector=True)

@@ -42,7 +42,7 @@ def encode(embedder: Embedder, items: Sequence[Any]) -> list[Encoded | JmmError]
         >>> with Embedder() as embedder:
         ...     good, bad = encode(embedder, ["a text", ""])
         >>> good.vector.shape, str(bad)
-        ((64,), 'the text is empty: it has no tokens')
+        ((256,), 'the text is empty: it has no tokens')
     """
     try:
         return list(_together(embedder, items))
