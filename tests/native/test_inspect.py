@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,9 +145,12 @@ def test_a_model_that_gives_nan(tmp_path: Path, tiny_files: Files) -> None:
 # --- heat maps ---
 
 
-def test_the_map_sums_to_the_score(embedder: Embedder) -> None:
-    found = heatmap(embedder, PAGE, QUERY)
-    query = embedder.encode_query([QUERY], multi_vector=True)
+@pytest.mark.parametrize("asked", [QUERY, tiny.picture(4, 6, seed=9)], ids=["text", "picture"])
+def test_the_map_sums_to_the_score(asked: Any, embedder: Embedder) -> None:
+    found = heatmap(embedder, PAGE, asked)
+    encode = embedder.encode_query if isinstance(asked, str) else embedder.encode_images
+    query = encode([asked], multi_vector=True)
+    assert len(found.tokens) == len(query[0])
     page = embedder.encode_images([PAGE], multi_vector=True)
     right = maxsim(query, page)[0, 0]
     np.testing.assert_allclose(found.score, right, rtol=1e-6)

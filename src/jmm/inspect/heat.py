@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class HeatMap:
 
     Attributes:
         picture: The page as the model read it, RGB, 28 x 28 pixels per cell.
-        query: The query.
+        query: The query; "(a picture)" for one that was a picture.
         score: MaxSim.
         contributions: float64 ``[h, w]``: for each cell the sum of the similarities of the query
             tokens whose best match it is.
@@ -127,19 +127,20 @@ def contributions(
 
 
 def heatmap(
-    embedder: Embedder, page: ImageSource, query: str, *, task: str | None = None
+    embedder: Embedder, page: ImageSource, query: str | ImageSource, *, task: str | None = None
 ) -> HeatMap:
     """Tells which parts of a page a query matched.
 
     Args:
         embedder: A model with a multi-vector projector.
         page: A picture, as `Embedder.encode_images` takes it.
-        query: A text, as `Embedder.encode_query` takes it.
+        query: A text, as `Embedder.encode_query` takes it, or a picture, but for a path, which is
+            a ``pathlib.Path``.
         task: One of ``embedder.info["tasks"]``; None for the embedder's.
 
     Raises:
-        InputError: The model gives no token vectors, the page is no readable picture, or the
-            query is empty.
+        InputError: The model gives no token vectors, the page or the query is no readable
+            picture, or the query is empty.
 
     Example:
         >>> import numpy as np
@@ -150,7 +151,8 @@ def heatmap(
         (3, 3)
     """
     rgb = to_rgb(page, reference_modes=bool(embedder.info["reference_modes"]))
-    asked = embedder.trace(query, kind="query", task=task, multi_vector=True)
+    kind: Literal["query", "image"] = "query" if isinstance(query, str) else "image"
+    asked = embedder.trace(query, kind=kind, task=task, multi_vector=True)
     read = embedder.trace(rgb, task=task, multi_vector=True)
     if read.picture is None or read.grid is None or read.vectors is None or asked.vectors is None:
         raise InputError("the model gave no token vectors of a picture")
@@ -171,7 +173,7 @@ def heatmap(
     ]
     return HeatMap(
         drawing.resized(rgb, read.grid),
-        query,
+        query if isinstance(query, str) else "(a picture)",
         float(shares.sum()),
         shares[inside].reshape(read.grid),
         float(shares[:start].sum() + shares[stop:].sum()),

@@ -44,6 +44,7 @@ class Hit:
         cosine: Dot product of the pooled vectors.
         text: The passage; empty for pictures and PDFs.
         start: First character of the passage in its file.
+        content: Of the file: its kind and a hash of its bytes. With ``page`` it names the page.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Hit:
     cosine: float
     text: str = field(repr=False, default="")
     start: int = 0
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Index:
         self.close()
 
     def __len__(self) -> int:
-        """Number of pages."""
+        """Number of pages, those that other processes have added included."""
+        self._store.refresh()
         return self._store.count_pages()
 
     def __repr__(self) -> str:
@@ -163,6 +166,16 @@ class Index:
         """Closes the model, if the index has loaded it."""
         if self._own:
             self._embedder.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where the index is."""
+        return self._store.folder
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model."""
+        return self._embedder
 
     @property
     def settings(self) -> page.Settings:
@@ -240,6 +253,23 @@ class Index:
             for row, score, cosine in zip(rows, scores, cosines, strict=True)
         ]
         return sorted(hits, key=lambda hit: (-hit.score, hit.path, hit.page))[:n_hits]
+
+    def paths_of(self, content: str) -> list[str]:
+        """The files that have a content now, by the index.
+
+        Args:
+            content: `Hit.content`.
+
+        Returns:
+            Their absolute paths in order; none if the index no longer has the content.
+
+        Raises:
+            InputError: It is no name of a content.
+        """
+        if not page.is_content(content):
+            raise InputError(f"{content!r} names no content; `Hit.content` does")
+        self._store.refresh()
+        return self._store.paths_of([content]).get(content, [])
 
     # --- adding ---
 
@@ -383,4 +413,6 @@ def _error(work: plan.Work) -> str:
 
 def _hit(row: PageRow, paths: list[str], score: float, cosine: float) -> Hit:
     kind: Any = row.content.split("-", 1)[0]
-    return Hit(paths[0], tuple(paths), row.page + 1, kind, score, cosine, row.text, row.start)
+    return Hit(
+        paths[0], tuple(paths), row.page + 1, kind, score, cosine, row.text, row.start, row.content
+    )

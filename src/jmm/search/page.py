@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -29,6 +30,8 @@ _POINTS_PER_INCH = 72
 _MOST_TIMES_MAX_PIXELS = 4
 
 _BLOCK_BYTES = 2**20
+_HASH_BYTES = 16
+_CONTENT = re.compile(rf"(picture|pdf|text)-[0-9a-f]{{{2 * _HASH_BYTES}}}")
 
 
 class Settings(NamedTuple):
@@ -53,11 +56,16 @@ class Stamp(NamedTuple):
 
 def content_of(path: str, kind: Kind) -> str:
     """Names the content of a file: its kind and a hash of its bytes."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
     with Path(path).open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return f"{kind}-{digest.hexdigest()}"
+
+
+def is_content(name: str) -> bool:
+    """Whether it is a name as `content_of` gives them."""
+    return _CONTENT.fullmatch(name) is not None
 
 
 def count(path: str, kind: Kind, settings: Settings) -> int:
