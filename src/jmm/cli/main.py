@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from jmm.cli import compare, convert, demo, embed, heatmap, index, info, quantize, search
+from jmm.cli import browse, compare, convert, demo, embed, heatmap, index, info, quantize, search
 from jmm.errors import JmmError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (
-        *(demo, embed, index, search, info),
+        *(demo, embed, index, search, browse, info),
         *(heatmap, compare, convert, quantize),
     ):
         command.add_parser(commands).set_defaults(run=command.run)

@@ -1,0 +1,248 @@
+"""An index as the page sees it: hits, pictures of pages, heat maps."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from jmm import arguments
+from jmm.browse.turns import Turns
+from jmm.errors import InputError
+from jmm.images import to_rgb
+from jmm.inspect import heatmap
+from jmm.search import Hit, Index, page
+from jmm.search.passages import Passage
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from jmm.search.walk import Kind
+
+Query: TypeAlias = "str | bytes"
+
+TOP = 50
+MOST_WAITING = 8
+
+_JPEG_QUALITY = 85
+
+
+class MissingPageError(InputError):
+    """A page's file is gone, has changed, or was never in the index."""
+
+
+def _always() -> bool:
+    return True
+
+
+class Library:
+    """Answers about one index, from any thread.
+
+    One request at a time uses the model, and `MOST_WAITING` may be there at once; pictures are
+    decoded one at a time beside it. A page is named by the content of its file and its number, as
+    in `jmm.search.Hit`: no path is taken from outside, and what is shown has the hash that was
+    indexed.
+
+    Args:
+        index: Not closed with the library. Others must not use it meanwhile.
+        top: Pages that a search gives.
+
+    Raises:
+        InputError: ``top`` is out of range.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from jmm import Embedder
+        >>> with TemporaryDirectory() as folder, Embedder() as embedder:
+        ...     notes = Path(folder, "notes.txt")
+        ...     _ = notes.write_text("Rain fell on the harbour all night.")
+        ...     with Index(Path(folder, "index"), embedder) as index:
+        ...         _ = index.add(notes)
+        ...         with Library(index) as library:
+        ...             [hit] = library.search("weather")
+        >>> hit["name"], hit["page"], hit["problem"]
+        ('notes.txt', 1, None)
+    """
+
+    def __init__(self, index: Index, top: int = TOP) -> None:
+        self._index = index
+        self._top = arguments.whole("top", top, 1)
+        self._turns = Turns(MOST_WAITING)
+        # an Index is for one thread: files are looked up while another one searches
+        self._files = Index(index.folder, index.embedder)
+        self._files_lock = threading.Lock()
+        self._picture_lock = threading.Lock()  # PDFium is for one thread, and memory is limited
+        self._hashed: dict[str, tuple[page.Stamp, str]] = {}
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Begins nothing new; what runs at the moment is not waited for."""
+        self._turns.close()
+
+    def about(self) -> dict[str, Any]:
+        """What there is.
+
+        Returns:
+            ``folder``: its name; ``pages``: how many; ``heat_maps``: whether the model has token
+            vectors; ``pictures``: whether it reads pictures.
+        """
+        with self._files_lock:
+            n_pages = len(self._files)
+        embedder = self._index.embedder
+        return {
+            "folder": _shown(self._index.folder.absolute().name),
+            "pages": n_pages,
+            "heat_maps": embedder.multi_vector_dim is not None,
+            "pictures": embedder.info["mmproj"] is not None,
+        }
+
+    def search(self, query: Query, is_wanted: Callable[[], bool] = _always) -> list[dict[str, Any]]:
+        """Finds the pages that fit a query best.
+
+        Args:
+            query: A text, or the bytes of a picture's file.
+            is_wanted: Asked when the turn has come: whether the answer still matters.
+
+        Returns:
+            The fields of each `Hit`, best first, with ``name``, that of the file, and ``problem``,
+            why a text's file can no longer be had, or None. A picture's is found by `picture`.
+
+        Raises:
+            InputError: The query is empty or no picture.
+            BusyError: Too many wait.
+            AbandonedError: The answer is not wanted any more.
+        """
+        with self._turns.take(is_wanted):
+            hits = self._index.search(query, top=self._top)
+        return [self._told(hit) for hit in hits]
+
+    def picture(self, content: str, number: int, side: int) -> bytes:
+        """A page as a JPEG file.
+
+        Args:
+            content: `Hit.content`.
+            number: `Hit.page`.
+            side: Most pixels of the longer side; no page is enlarged.
+
+        Raises:
+            MissingPageError: Its file is gone or has changed, or there is no such page.
+            InputError: It cannot be decoded.
+        """
+        path, stamp = self._source(content)
+        settings = self._index.settings
+        # a PDF's page is rendered for the side that is wanted, with room to scale it down well
+        settings = settings._replace(max_pixels=min(settings.max_pixels, side**2))
+        with self._picture_lock:
+            picture = to_rgb(_read(path, content, number, settings)).copy()
+        if not _is(stamp, path):
+            raise MissingPageError("the file is being written to")
+        picture.thumbnail((side, side))
+        file = BytesIO()
+        picture.save(file, "JPEG", quality=_JPEG_QUALITY)
+        return file.getvalue()
+
+    def heat(
+        self, content: str, number: int, query: Query, is_wanted: Callable[[], bool] = _always
+    ) -> dict[str, Any]:
+        """Tells which parts of a page a query matched.
+
+        Args:
+            content: `Hit.content`, of a picture or a PDF.
+            number: `Hit.page`.
+            query: As of `search`.
+            is_wanted: As of `search`.
+
+        Returns:
+            `HeatMap.record`.
+
+        Raises:
+            MissingPageError: As of `picture`.
+            InputError: The model gives no token vectors, or what `search` says.
+            BusyError: Too many wait.
+            AbandonedError: The answer is not wanted any more.
+        """
+        if self._index.embedder.multi_vector_dim is None:
+            raise InputError("the model of this index gives no token vectors, so no heat map")
+        path, _ = self._source(content)
+        with self._turns.take(is_wanted):
+            with self._picture_lock:
+                source = _read(path, content, number, self._index.settings)
+            return heatmap(self._index.embedder, source, query).record()
+
+    def _told(self, hit: Hit) -> dict[str, Any]:
+        problem = None
+        if hit.kind == "text":
+            try:
+                self._source(hit.content)
+            except MissingPageError as error:
+                problem = error.message
+        told = {**asdict(hit), "name": os.path.basename(hit.path), "problem": problem}
+        return {name: _shown(value) for name, value in told.items()}
+
+    def _source(self, content: str) -> tuple[str, page.Stamp]:
+        """The file that has a content at this moment."""
+        if not page.is_content(content):
+            raise MissingPageError("there is no such page")
+        with self._files_lock:
+            paths = self._files.paths_of(content)
+        why = "the page is not in the index any more"
+        for path in paths:
+            why = "the file is gone"
+            try:
+                if not Path(path).is_file():
+                    continue
+                stamp = page.Stamp.of(path)
+                if self._content(path, stamp, _kind(content)) == content:
+                    return path, stamp
+                why = "the file has changed since it was indexed"
+            except OSError as error:
+                why = f"the file cannot be read ({error.strerror})"
+        raise MissingPageError(why)
+
+    def _content(self, path: str, stamp: page.Stamp, kind: Kind) -> str:
+        known = self._hashed.get(path)
+        if known is None or known[0] != stamp:
+            known = self._hashed[path] = stamp, page.content_of(path, kind)
+        return known[1]
+
+
+def _read(path: str, content: str, number: int, settings: page.Settings) -> Path | Image.Image:
+    kind = _kind(content)
+    if number < 1 or (kind == "picture" and number > 1):
+        raise MissingPageError(f"the file has no page {number}")
+    pages = page.read(path, kind, [number - 1], settings)
+    with closing(pages):
+        for _, found in pages:
+            if isinstance(found, InputError):
+                raise found
+            if not isinstance(found, Passage):
+                return found
+    raise MissingPageError("a text has no picture")
+
+
+def _kind(content: str) -> Kind:
+    return cast("Kind", content.split("-", 1)[0])
+
+
+def _is(stamp: page.Stamp, path: str) -> bool:
+    try:
+        return page.Stamp.of(path) == stamp
+    except OSError:
+        return False
+
+
+def _shown(value: Any) -> Any:
+    # a file's name may be any bytes; what is no UTF-8 shows as question marks
+    if isinstance(value, tuple):
+        return [_shown(part) for part in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
