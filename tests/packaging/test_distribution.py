@@ -34,6 +34,8 @@ def check_content(paths: Iterable[str]) -> None:
     assert kinds & {".a", ".h", ".hpp", ".cpp", ".c", ".pyx", ".pxd", ".pxi", ".cmake"} == set()
     names = {str(path) for path in files}
     assert {"jmm/__init__.py", "jmm/_core.pyi", "jmm/py.typed"} <= names
+    page = ("index.html", "script.js", "style.css")
+    assert {f"jmm/browse/static/{name}" for name in page} <= names
     native = [p for p in files if p.suffix in (".so", ".pyd", ".dylib")]
     assert [p.name.split(".")[0] for p in native] == ["_core"]
     licences = {"/".join(path.parts[2:]) for path in files if path.parts[1:2] == ("licenses",)}

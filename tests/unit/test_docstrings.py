@@ -40,7 +40,10 @@ def test_the_finder_sees_the_classes() -> None:
 
 
 # Modules whose examples need an extra.
-NEEDS = {"jmm.search.index": ("lancedb", "search")}
+NEEDS = {
+    "jmm.browse.library": ("lancedb", "search"),
+    "jmm.search.index": ("lancedb", "search"),
+}
 
 
 @pytest.mark.parametrize("name", ["jmm", *MODULES])
