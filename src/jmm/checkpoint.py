@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +18,7 @@ import numpy as np
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
 
@@ -45,6 +45,7 @@ _MMPROJ_OPTIONAL = (
     "clip.vision.image_min_pixels",
     "clip.vision.image_max_pixels",
 )
+_PROJECTOR_TYPE = ("clip.projector_type", "clip.vision.projector_type")
 PROJECTOR_WEIGHT = "multi_vector_projector.weight"
 _EMBEDDINGS = "token_embd.weight"
 _CHANNELS = 3
@@ -70,6 +71,7 @@ class Header:
         shapes: ``{tensor name: ne}``, four numbers, fastest first.
         dtypes: ``{tensor name: ggml type name}``.
         ends: ``{tensor name: offset one past its last byte}``.
+        parts: ``{tensor name: path}`` of the tensors that lie in another file.
     """
 
     path: str
@@ -78,6 +80,7 @@ class Header:
     shapes: Mapping[str, Shape]
     dtypes: Mapping[str, str]
     ends: Mapping[str, int]
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -108,6 +111,42 @@ class Header:
         )
 
     @property
+    def n_parts(self) -> int:
+        """Files that the model is split into."""
+        return self.positive("split.count") if "split.count" in self.types else 1
+
+    def part_paths(self) -> list[str]:
+        """Paths of the files after this one, the first of several.
+
+        Raises:
+            ModelLoadError: Its name is not that of a first part.
+        """
+        n_parts = self.n_parts
+        if n_parts == 1:
+            return []
+        stem = self.path.removesuffix(f"-00001-of-{n_parts:05}.gguf")
+        if stem == self.path:
+            raise self.fail(
+                f"it is one of {n_parts} parts of a model; pass the first, whose name must end in "
+                f"-00001-of-{n_parts:05}.gguf"
+            )
+        return [f"{stem}-{part:05}-of-{n_parts:05}.gguf" for part in range(2, n_parts + 1)]
+
+    def joined(self, others: Iterable[Header]) -> Header:
+        """With the tensors of the model's other files."""
+        shapes, dtypes, ends = dict(self.shapes), dict(self.dtypes), dict(self.ends)
+        parts = dict(self.parts)
+        for other in others:
+            for name in other.shapes:
+                if name in shapes:
+                    raise other.fail(f"tensor {name} lies in another part of the model too")
+            shapes |= other.shapes
+            dtypes |= other.dtypes
+            ends |= other.ends
+            parts |= dict.fromkeys(other.shapes, other.path)
+        return replace(self, shapes=shapes, dtypes=dtypes, ends=ends, parts=parts)
+
+    @property
     def architecture(self) -> str:
         """``general.architecture``, empty if the file has none."""
         return str(self.metadata.get("general.architecture", ""))
@@ -128,7 +167,7 @@ class Header:
             shape = shape[1:]
         size = math.prod(shape)
         start = self.ends[name] - size * np.dtype(dtype).itemsize
-        stored = np.fromfile(self.path, dtype, size, offset=start)
+        stored = np.fromfile(self.parts.get(name, self.path), dtype, size, offset=start)
         if dtype == "<u2":  # bf16 is the upper half of a float32
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
         values = stored.astype(np.float32).reshape(shape)
@@ -346,6 +385,9 @@ def check_mmproj(header: Header, text: Header | None = None) -> None:
     for key in _MMPROJ_REQUIRED:
         if key not in header.types:
             raise header.fail(f"{key} is missing")
+    for key in _PROJECTOR_TYPE:
+        if header.types.get(key, "str") != "str":
+            raise header.fail(f"{key} is {header.metadata[key]!r}; a text is needed")
     if not header.metadata.get("clip.has_vision_encoder", False):
         raise header.fail("the file has no vision tower")
     projector = header.metadata.get("clip.projector_type") or header.metadata.get(

@@ -6,12 +6,13 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
-from jmm import _core, arguments, demo, profiles, runtime, vectors, vision
+from jmm import _core, arguments, demo, hub, profiles, runtime, vectors, vision
 from jmm import bundle as bundles
 from jmm.arguments import MultiVectors, OnError, Options
 from jmm.call import Call, Vectors
@@ -177,10 +178,78 @@ class Embedder:
         self._kinds = Kinds(self._engine, self._profile, self._reader, tower is not None)
         if tower is not None:
             self._check_specials()
+        self._origin = hub.Pretrained({})
         if self._arguments["model"] is None:
             _logger.warning(
                 "the built-in model is for trying out: it knows drawn shapes and words alone"
             )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        file_type: str | None = None,
+        model: str | None = None,
+        mmproj: str | Literal[False] | None = None,
+        adapters: Mapping[str, str] | None = None,
+        projector: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        show_progress: bool | None = None,
+        **options: Any,
+    ) -> Embedder:
+        """Loads a model by the name of its repo, through huggingface_hub (extra ``hub``).
+
+        Files that are not in the cache are downloaded, from where an earlier call stopped. Each
+        is checked against the hash that the commit names.
+
+        Args:
+            repo: ``org/name``; or a folder, of which the same choice is made.
+            revision: Branch, tag or commit; None for "main". A commit that was loaded before
+                needs no network.
+            file_type: Which of several quantizations, such as "Q4_K_M", in any case.
+            model: Exact name of the language model's file in the repo; None chooses.
+            mmproj: Exact name of the vision tower's file; None takes the only one, or the one of
+                the same ``file_type``; False takes none.
+            adapters: Exact names of LoRA adapters by task.
+            projector: Exact name of the multi-vector projector's file.
+            cache_dir: Where files are kept; None for huggingface_hub's cache.
+            local_files_only: True loads what is in the cache and uses no network, as does
+                HF_HUB_OFFLINE=1.
+            token: Access token; None for the saved one, False for none. It is not pickled.
+            show_progress: True draws a progress bar per file on stderr.
+            **options: Of `Embedder`: ``task``, ``n_ctx``, ``max_pixels`` and so on.
+
+        Returns:
+            Embedder: ``info`` tells ``repo``, ``revision`` (the commit) and ``sha256`` of each
+            file. It pickles with the commit.
+
+        Raises:
+            InputError: The name is none, or several files fit and none is chosen.
+            ModelLoadError: The repo, revision or a file is not there, not allowed, not to be
+                reached, or damaged.
+            MissingExtraError: huggingface_hub is not installed.
+
+        Example:
+            >>> Embedder.from_pretrained("org/name", file_type="Q8_0")  # doctest: +SKIP
+            <Embedder name-Q8_0.gguf profile=jina-embeddings-v4 dim=2048>
+        """
+        signature(cls).bind_partial(**options)  # a wrong name is an error before the download
+        origin = hub.fetch(
+            repo,
+            hub.Wanted(file_type, model, mmproj, adapters, projector),
+            revision=revision,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+            token=token,
+            show_progress=show_progress,
+        )
+        embedder = cls(**origin.arguments, **options)
+        embedder._origin = origin
+        return embedder
 
     def __enter__(self) -> Embedder:
         return self
@@ -189,6 +258,8 @@ class Embedder:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
+        if self._origin.repo is not None:
+            return _restore_pretrained, ({**self._arguments, **self._origin.keywords},)
         return _restore, (self._arguments,)
 
     def __repr__(self) -> str:
@@ -220,9 +291,14 @@ class Embedder:
     @property
     def info(self) -> dict[str, object]:
         """What was loaded and with which settings, as plain values."""
+        projector = self._arguments["projector"]
         return {
             "model": self._files.text.path,
             "mmproj": None if self._files.mmproj is None else self._files.mmproj.path,
+            "projector": None if projector is None else os.fsdecode(projector),
+            "repo": self._origin.repo,
+            "revision": self._origin.revision,
+            "sha256": dict(self._origin.sha256),
             "fingerprint": self._files.fingerprint or None,
             "adapters": {task: header.path for task, header in self._files.adapters.items()},
             "name": self._files.text.metadata.get("general.name"),
@@ -702,3 +778,7 @@ class Embedder:
 
 def _restore(arguments_: dict[str, Any]) -> Embedder:
     return Embedder(**arguments_)
+
+
+def _restore_pretrained(arguments_: dict[str, Any]) -> Embedder:
+    return Embedder.from_pretrained(**arguments_)

@@ -46,7 +46,8 @@ class ModelFiles:
             ModelLoadError: A file is missing, damaged, of the wrong kind, or they do not fit.
             InputError: An argument is no path.
         """
-        text = read_header(model)
+        first = read_header(model)
+        text = first.joined(read_header(path) for path in first.part_paths())
         checkpoint.check_text(text)
         tower = None if mmproj is None else read_header(mmproj)
         if tower is not None:

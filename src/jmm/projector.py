@@ -60,7 +60,13 @@ class Projector:
             )
         scale = adapter.lora_scale(low.shape[0])
         change = scale * (high.astype(np.float64) @ low.astype(np.float64)).T
-        return Projector(np.ascontiguousarray(self.weight + change, np.float32), self.bias)
+        with np.errstate(over="ignore"):
+            weight = np.ascontiguousarray(self.weight + change, np.float32)
+        if not np.isfinite(weight).all():
+            raise adapter.fail(
+                f"{names[0]} and {names[1]} leave the projector without finite numbers"
+            )
+        return Projector(weight, self.bias)
 
 
 def find(*headers: Header | None) -> Projector | None:

@@ -22,6 +22,7 @@ LAYERS = {
     "vectors": PURE_LAYER,
     "demo": PURE_LAYER,
     "arguments": 2,
+    "hub": 2,
     "projector": 2,
     "results": 2,
     "_core": 2,

@@ -47,14 +47,13 @@ class Identity:
             ...     Identity.of(embedder).files
             {}
         """
-        # an embedder pickles by its arguments: these tell of a projector in a file of its own
-        _, (given,) = cast("tuple[Any, tuple[dict[str, Any]]]", embedder.__reduce__())
-        files = _absolute({role: given.get(role) for role in _FILES})
-        adapters = _absolute(given.get("adapters") or {})
-        model, mmproj = map(str, demo.paths())
-        paths = files if "model" in files else {**files, "model": model, "mmproj": mmproj}
-        paths = {**paths, **{f"adapter for {task}": path for task, path in adapters.items()}}
         info = embedder.info
+        paths = _absolute({role: info[role] for role in _FILES})
+        adapters = _absolute(cast("Mapping[str, Any]", info["adapters"]))
+        is_built_in = paths["model"] == os.path.abspath(demo.paths()[0])
+        besides = ("model", "mmproj") if is_built_in else ()
+        files = {role: path for role, path in paths.items() if role not in besides}
+        paths |= {f"adapter for {task}": path for task, path in adapters.items()}
         return cls(
             files,
             adapters,
