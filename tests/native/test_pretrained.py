@@ -454,3 +454,25 @@ def test_an_index_finds_the_model_again(hub: HubServer) -> None:
         with identity.load({"n_threads": 1}) as again:
             np.testing.assert_array_equal(again.encode_query("a"), embedder.encode_query("a"))
             identity.check(Identity.of(again))
+
+
+def test_the_example_of_the_page(hub: HubServer) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hub.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    small, large = (hub.repos[PLAIN][name] for name in TEXTS)
+    tower = hub.repos[PLAIN]["mmproj-model-F16.gguf"]
+    hub.repos["org/name"] = {"name-Q8_0.gguf": small, "name-F16.gguf": large, "mmproj.gguf": tower}
+    hub.commit("org/name")
+    exec(code, {})
+    assert len(hub.gets()) == 3
+
+
+def test_a_listing_without_hashes_or_with_wrong_ones(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ("../../../evil", None, 7):
+        with monkeypatch.context() as patch:
+            patch.setattr("support.hub_server.listed_hash", lambda _, wrong=wrong: wrong)
+            embedder = load(cache_dir=tmp_path / str(wrong).strip("./"))
+        assert embedder.info["sha256"][TEXTS[0]] == sha256(hub.repos[PLAIN][TEXTS[0]])
+    assert not any("evil" in asked.path for asked in hub.asked)

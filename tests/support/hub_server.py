@@ -109,6 +109,9 @@ def sha256(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
+listed_hash = sha256
+
+
 def git_hash(raw: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(raw) + raw).hexdigest()
 
@@ -170,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, raw in files.items():
             entry = {"rfilename": name, "size": len(raw), "blobId": git_hash(raw)}
             if name.endswith(".gguf"):
-                entry["lfs"] = {"sha256": sha256(raw), "size": len(raw), "pointerSize": 134}
+                entry["lfs"] = {"sha256": listed_hash(raw), "size": len(raw), "pointerSize": 134}
             siblings.append(entry)
         return json.dumps({"id": repo, "sha": commit, "siblings": siblings}).encode()
 

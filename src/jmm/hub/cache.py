@@ -38,6 +38,12 @@ class Entry:
     size: int | None = None
     oid: str = ""
 
+    @classmethod
+    def of(cls, size: object, oid: object) -> Entry:
+        """From what a server says, without what is no size and no hash."""
+        known = isinstance(oid, str) and _HASH.fullmatch(oid)
+        return cls(size if isinstance(size, int) and size >= 0 else None, oid if known else "")
+
     @property
     def sha256(self) -> str:
         """The sha256, empty if another hash is known."""
@@ -96,9 +102,8 @@ class Storage:
         found = {}
         for path in sorted(root.rglob("*")):
             if path.is_file():
-                oid = path.resolve().name
-                known = oid if path.is_symlink() and _HASH.fullmatch(oid) else ""
-                found[path.relative_to(root).as_posix()] = Entry(path.stat().st_size, known)
+                name = path.relative_to(root).as_posix()
+                found[name] = Entry.of(path.stat().st_size, _blob_name(path))
         return found
 
     def check(self, commit: str, name: str, entry: Entry) -> str:
@@ -108,19 +113,20 @@ class Storage:
             ModelLoadError: Size or hash are not those of the commit.
         """
         path = self.path(commit, name)
+        oid = entry.oid or Entry.of(None, _blob_name(path)).oid
         try:
             about = path.stat()
-            stamp = [about.st_size, about.st_mtime_ns, entry.oid]
+            stamp = [about.st_size, about.st_mtime_ns, oid]
             checked = self._notes(commit).get("checked", {})
             noted = checked.get(name)
             if isinstance(noted, list) and len(noted) == 4 and noted[1:] == stamp:
                 return str(noted[0])
-            sha256, found = hash_file(path, entry.oid)
+            sha256, found = hash_file(path, oid)
         except OSError as error:
             raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from error
-        if entry.oid and found != entry.oid:
+        if oid and found != oid:
             raise ModelLoadError(
-                f"{path}: the file is damaged: its hash is {found} and {entry.oid} is right; "
+                f"{path}: the file is damaged: its hash is {found} and {oid} is right; "
                 "delete it to load it again"
             )
         self._note(commit, {"checked": {**checked, name: [sha256, *stamp]}})
@@ -140,6 +146,11 @@ class Storage:
 
     def _notes_path(self, commit: str) -> Path:
         return self.folder / "jmm" / f"{commit}.json"
+
+
+def _blob_name(path: Path) -> str:
+    """What the cache names the file by, where it lies there as a link."""
+    return path.resolve().name if path.is_symlink() else ""
 
 
 def hash_file(path: Path, oid: str = "") -> tuple[str, str]:

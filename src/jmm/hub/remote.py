@@ -112,7 +112,7 @@ class Remote:
         for file in found.siblings or ():
             if is_plain(file.rfilename):
                 oid = file.lfs.sha256 if file.lfs else file.blob_id
-                entries[file.rfilename] = Entry(file.size, oid or "")
+                entries[file.rfilename] = Entry.of(file.size, oid)
         return commit, entries
 
     def load(self, commit: str, name: str, entry: Entry, *, show_progress: bool) -> None:
