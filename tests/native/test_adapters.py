@@ -322,6 +322,9 @@ def _changed(kind: str) -> tuple[extras.Pairs, gguf_writer.Typed, str]:
             "projector swapped": {WEIGHT: pairs[WEIGHT][::-1]},
             "projector of one axis": {WEIGHT: (pairs[WEIGHT][0][0], pairs[WEIGHT][1][:, 0])},
             "projector NaN": {WEIGHT: (pairs[WEIGHT][0] * np.nan, pairs[WEIGHT][1])},
+            "projector overflows": {
+                WEIGHT: tuple(half * np.float32(1e30) for half in pairs[WEIGHT])
+            },
         }[kind]
         pairs |= {
             key: (np.ascontiguousarray(a), np.ascontiguousarray(b))
@@ -360,6 +363,7 @@ KINDS = (
     "projector swapped",
     "projector of one axis",
     "projector NaN",
+    "projector overflows",
 )
 
 

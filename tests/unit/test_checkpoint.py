@@ -245,6 +245,11 @@ def test_projector(value: tuple[str, Any] | None) -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["clip.projector_type", "clip.vision.projector_type"])
+def test_a_projector_type_that_is_no_text(key: str) -> None:
+    refuse_tower(tower({key: ("arr[u32]", [1])}), rf"{key} is \[1\]; a text is needed")
+
+
 def test_projector_under_its_newer_key() -> None:
     moved = {
         "clip.projector_type": None,

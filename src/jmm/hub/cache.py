@@ -41,8 +41,8 @@ class Entry:
     @classmethod
     def of(cls, size: object, oid: object) -> Entry:
         """From what a server says, without what is no size and no hash."""
-        known = isinstance(oid, str) and _HASH.fullmatch(oid)
-        return cls(size if isinstance(size, int) and size >= 0 else None, oid if known else "")
+        known = oid if isinstance(oid, str) and _HASH.fullmatch(oid) else ""
+        return cls(size if isinstance(size, int) and size >= 0 else None, known)
 
     @property
     def sha256(self) -> str:
