@@ -132,8 +132,8 @@ def test_a_bundle(hub: HubServer, sources: dict[str, Path]) -> None:
             )
     with pytest.raises(InputError, match=r"has a jmm\.json"):
         load(BUNDLE, file_type="q8_0")
-    with load(BUNDLE, model="text.gguf", adapters={"x": "adapter-code.gguf"}) as embedder:
-        assert embedder.info["tasks"] == ("x",)
+    with load(BUNDLE, model="text.gguf", adapters={"code": "adapter-code.gguf"}) as embedder:
+        assert embedder.info["tasks"] == ("code",)
 
 
 def test_a_bundle_that_names_what_is_not_there(hub: HubServer) -> None:

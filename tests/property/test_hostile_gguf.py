@@ -38,7 +38,7 @@ from jmm import Embedder, JmmError, ModelLoadError, OutOfMemoryError
 from support import hostile
 
 def vectors(files, n=1):
-    adapters = {"a": files["adapter"]} if "adapter" in files else None
+    adapters = {"code": files["adapter"]} if "adapter" in files else None
     with Embedder(files["text"], files["mmproj"], adapters=adapters, n_threads=n) as embedder:
         yield embedder.encode_query(["hello", "world and more"])
         yield embedder.encode_images(np.zeros((56, 84, 3), np.uint8))
