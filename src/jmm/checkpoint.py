@@ -220,14 +220,20 @@ class Header:
             raise self.fail(f"{key} is {value!r}; a float from 0 on is needed")
 
     def numbers(self, key: str, *, above: float) -> None:
-        """Raises ModelLoadError unless ``key`` holds three finite numbers above a limit."""
+        """Raises ModelLoadError unless ``key`` holds three numbers above a limit.
+
+        Numbers with which a pixel could leave float32's range are refused too.
+        """
         values = self.metadata.get(key)
         if (
             not isinstance(values, list)
             or len(values) != _CHANNELS
-            or not all(above < value < math.inf for value in values)
+            or not all(above < value and _is_moderate(value) for value in values)
         ):
-            raise self.fail(f"{key} is {values!r}; three numbers above {above:g} are needed")
+            raise self.fail(
+                f"{key} is {values!r}; three numbers above {above:g}, of a size from 1e-6 to 1e6, "
+                "are needed"
+            )
 
     def positive(self, key: str) -> int:
         """The value of ``key``, a whole number from 1 on that a C int holds."""
@@ -235,6 +241,10 @@ class Header:
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
             raise self.fail(f"{key} is {value!r}; a whole number from 1 to 2**31 - 1 is needed")
         return value
+
+
+def _is_moderate(value: float) -> bool:
+    return value == 0 or 1e-6 <= abs(value) <= 1e6
 
 
 def check_readable(path: str) -> None:

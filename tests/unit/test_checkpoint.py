@@ -459,3 +459,10 @@ def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ModelLoadError, match="cannot be opened: Permission denied"):
         check_readable(str(path))
+
+
+@pytest.mark.parametrize("key", ["clip.vision.image_mean", "clip.vision.image_std"])
+@pytest.mark.parametrize("value", [1e-45, 3e38])
+def test_pixels_stay_in_range(key: str, value: float) -> None:
+    refuse_tower(tower({key: ("arr[f32]", [0.5, 0.5, value])}), f"{key} is .* from 1e-6 to 1e6")
+    check_mmproj(tower({"clip.vision.image_mean": ("arr[f32]", [0.0, -0.5, 1e6])}), text())
