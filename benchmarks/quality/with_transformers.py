@@ -86,7 +86,8 @@ class TransformersRetriever:
         ids = self._tokenizer(
             written, add_special_tokens=self._profile.add_special, return_tensors="pt"
         ).input_ids
-        return self._hidden(input_ids=ids), slice(None)
+        hidden = self._hidden(input_ids=ids)
+        return hidden, slice(*self._profile.pooled_rows(len(hidden)))
 
     def _picture(self, picture: Any) -> tuple[torch.Tensor, slice]:
         inputs = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
@@ -103,7 +104,7 @@ class TransformersRetriever:
         is_pad = ids == settings.image_token_id
         hidden = self._hidden(input_ids=ids, mm_token_type_ids=is_pad.int(), **inputs)
         first = int(is_pad[0].nonzero()[0])
-        return hidden, slice(*self._profile.picture_rows((first, first + n_pads), len(hidden)))
+        return hidden, slice(*self._profile.pooled_rows(len(hidden), (first, first + n_pads)))
 
     @torch.inference_mode()
     def _hidden(self, **inputs: Any) -> torch.Tensor:

@@ -131,7 +131,7 @@ class Kinds:
     def place_pictures(self, *pictures: Picture) -> Item:
         """Pictures that are one item, in the picture prompt."""
         sequence = self.tokenizer.tokenize(self.profile.image_parts(*pictures))
-        return Item(sequence, self.profile.picture_rows(sequence.picture_span, sequence.n_tokens))
+        return Item(sequence, self.profile.pooled_rows(sequence.n_tokens, sequence.picture_span))
 
     def _take_piece(self, piece: Any) -> Any:
         if isinstance(piece, list | tuple):
@@ -158,7 +158,7 @@ class Kinds:
 
     def _place_text(self, prompt: Prompt, prefix: list[int], text: str) -> Item:
         parts = self.profile.text_parts(prompt, text)
-        return _whole(
+        return self._pooled(
             self.tokenizer.tokenize(parts, add_special=self.profile.add_special, prefix=prefix)
         )
 
@@ -171,14 +171,13 @@ class Kinds:
             return self.place_pictures(*pictures)
         if not pictures:
             return self._place_text(prompt, prefix, "".join(map(str, pieces)))
-        return _whole(self.tokenizer.tokenize(self.profile.mixed_parts(pieces)))
+        return self._pooled(self.tokenizer.tokenize(self.profile.mixed_parts(pieces)))
+
+    def _pooled(self, sequence: Sequence) -> Item:
+        return Item(sequence, self.profile.pooled_rows(sequence.n_tokens))
 
     def _prompt(self, prompts: Mapping[str, Prompt], task: str) -> Prompt:
         return prompts.get(task) or prompts[self.profile.tasks[0]]
-
-
-def _whole(sequence: Sequence) -> Item:
-    return Item(sequence, (0, sequence.n_tokens))
 
 
 def _as_it_is(item: Any) -> Any:

@@ -29,6 +29,7 @@ Patches: TypeAlias = "tuple[npt.NDArray[np.float32], int, int]"
 Encoded: TypeAlias = "tuple[npt.NDArray[np.float32], int, int, bool]"
 Picture: TypeAlias = "Patches | Encoded"
 Part: TypeAlias = "tuple[str, bool] | Picture"
+Pooling: TypeAlias = Literal["mean", "span", "last", "cls"]
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class Profile:
         document: Prompt of a text document, per task.
         image: Prompt of a picture, or of several that are one document; None for a model
             that reads text alone. The markers around each picture are libmtmd's.
-        mixed: Prompt of a document that mixes texts and pictures. All its rows are pooled.
-        image_span: Which rows of a picture's sequence are pooled: all of them, or the
-            picture and the one marker on each side of it.
+        mixed: Prompt of a document that mixes texts and pictures.
+        pooling: Which rows become an item's vector: "mean" of all; "span", as "mean" but of a
+            picture alone and one marker on each side of it; "last"; or "cls", the first.
         markers: Special tokens that libmtmd puts around a picture.
         dims: Legal values of ``truncate_dim``, in increasing order; empty for any.
         min_pixels: Least area of a picture after resizing; None to take the file's.
@@ -78,7 +79,7 @@ class Profile:
     document: Mapping[str, Prompt]
     image: Prompt | None
     mixed: Prompt | None = None
-    image_span: Literal["all", "picture"] = "all"
+    pooling: Pooling = "mean"
     markers: tuple[str, ...] = ()
     dims: tuple[int, ...] = ()
     min_pixels: int | None = None
@@ -159,11 +160,24 @@ class Profile:
     def _normalize(self, text: str) -> str:
         return unicodedata.normalize(self.normalization, text) if self.normalization else text
 
-    def picture_rows(self, span: tuple[int, int], n_tokens: int) -> tuple[int, int]:
-        """Rows to pool of a sequence whose picture fills the rows ``span``."""
-        if self.image_span == "all":
-            return 0, n_tokens
-        return span[0] - 1, span[1] + 1
+    def pooled_rows(self, n_tokens: int, picture: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Rows of a sequence whose mean is the item's vector, stop exclusive.
+
+        Args:
+            n_tokens: Rows of the sequence.
+            picture: Rows that the pictures of an item of pictures alone fill, stop exclusive.
+
+        Example:
+            >>> JINA_V4.pooled_rows(20, picture=(5, 11))
+            (4, 12)
+        """
+        if self.pooling == "last":
+            return n_tokens - 1, n_tokens
+        if self.pooling == "cls":
+            return 0, 1
+        if self.pooling == "span" and picture is not None:
+            return picture[0] - 1, picture[1] + 1
+        return 0, n_tokens
 
 
 def _same(tasks: Iterable[str], prompt: Prompt) -> dict[str, Prompt]:
@@ -189,7 +203,7 @@ JINA_V4 = Profile(
         "\n",
     ),
     mixed=(Special("<|im_start|>"), "user\n", CONTENT, Special("<|im_end|>"), "\n"),
-    image_span="picture",
+    pooling="span",
     markers=_QWEN_MARKERS,
     dims=(128, 256, 512, 1024, 2048),
     min_pixels=3136,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from jmm.errors import InputError
-from jmm.profiles import JINA_V4, PLAIN_TEXT, PROFILES, QWEN_VL, Prompt, choose
+from jmm.profiles import JINA_V4, PLAIN_TEXT, PROFILES, QWEN_VL, Pooling, Prompt, choose
 
 PATCHES = np.zeros((4 * 6, 1176), np.float32)
 
@@ -82,10 +84,27 @@ def test_text_profile_reads_no_pictures() -> None:
         PLAIN_TEXT.image_parts((PATCHES, 4, 6))
 
 
-def test_rows_that_are_pooled() -> None:
+@pytest.mark.parametrize(
+    ("pooling", "of_picture", "of_others"),
+    [
+        ("mean", (0, 20), (0, 20)),
+        ("span", (4, 12), (0, 20)),
+        ("last", (19, 20), (19, 20)),
+        ("cls", (0, 1), (0, 1)),
+    ],
+)
+def test_rows_that_are_pooled(
+    pooling: Pooling, of_picture: tuple[int, int], of_others: tuple[int, int]
+) -> None:
     # A picture in rows 5 to 10, markers in rows 4 and 11, 20 rows in all.
-    assert JINA_V4.picture_rows((5, 11), 20) == (4, 12)
-    assert QWEN_VL.picture_rows((5, 11), 20) == (0, 20)
+    profile = replace(QWEN_VL, pooling=pooling)
+    assert profile.pooled_rows(20, (5, 11)) == of_picture
+    assert profile.pooled_rows(20) == of_others
+
+
+def test_pooling_of_each_family() -> None:
+    assert JINA_V4.pooling == "span"
+    assert QWEN_VL.pooling == PLAIN_TEXT.pooling == "mean"
 
 
 def test_tasks_begin_with_the_default() -> None:
