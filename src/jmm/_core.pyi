@@ -7,7 +7,6 @@ import numpy.typing as npt
 from typing_extensions import disjoint_base
 
 MAX_SEQUENCES: int
-MAX_GRID: int
 QUANTIZATION_VERSION: int
 
 _Path = str | os.PathLike[str]
@@ -51,6 +50,7 @@ class Sequence:
 class Handles:
     n_threads: int
     patch_n_elem: int
+    patch_size: int
     patch_n_merge: int
     n_embd_vision: int
     @property
@@ -91,6 +91,7 @@ class Engine(Handles):
         *,
         add_special: bool = False,
         prefix: _Sequence[int] = (),
+        in_order: bool = False,
     ) -> Sequence: ...
     def forward(
         self,

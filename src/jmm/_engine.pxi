@@ -135,7 +135,7 @@ cdef class Engine(Handles):
 
     # --- tokens ---
 
-    def tokenize(self, parts, *, bool add_special=False, prefix=()):
+    def tokenize(self, parts, *, bool add_special=False, prefix=(), bool in_order=False):
         """Makes one sequence.
 
         Args:
@@ -143,9 +143,11 @@ cdef class Engine(Handles):
                 ``patches`` is float32 ``[grid_h * grid_w, patch_n_elem]``, C-contiguous, or
                 ``(rows, grid_h, grid_w, True)`` with what `encode_vision` made of them. With
                 ``parse_special`` false, text that looks like a special token stays text.
-            add_special: Adds the tokens that the vocabulary wants at the ends of a text.
+            add_special: Adds the tokens that the vocabulary wants at the ends.
             prefix: Ids of the tokens that the prompt begins with. A batch computes those of the
                 texts that begin with all of them once.
+            in_order: Gives a picture's rows positions as tokens have, one after the other,
+                instead of those of its grid.
 
         Returns:
             Sequence: It borrows the arrays, which must not change before it has run.
@@ -157,8 +159,9 @@ cdef class Engine(Handles):
         self._enter_open()
         try:
             sequence.engine = self
+            sequence.in_order = in_order
             if any(len(part) > 2 for part in parts):
-                sequence._add_parts(parts)
+                sequence._add_parts(parts, add_special)
             else:
                 sequence._add_texts(parts, add_special)
                 sequence._note_prefix(prefix)
@@ -367,7 +370,7 @@ cdef class Engine(Handles):
                     if chunk.tokens != NULL:
                         self._add_token(run, s, row, chunk.tokens[i], pos + <llama.llama_pos>i)
                     else:
-                        self._add_embd(run, s, row, embd, chunk.picture, pos, i)
+                        self._add_embd(run, s, row, embd, chunk, pos, i)
                         embd.data += embd.n_embd
                     row += 1
                 pos += chunk.n_pos
@@ -421,13 +424,17 @@ cdef class Engine(Handles):
         return 0
 
     cdef int _add_embd(self, Forward *run, size_t s, int index, llama.llama_embd embd,
-                       const mtmd.mtmd_input_chunk *picture, llama.llama_pos pos,
-                       size_t i) except -1 nogil:
-        cdef mtmd.mtmd_decoder_pos at = mtmd.mtmd_image_tokens_get_decoder_pos(
-            mtmd.mtmd_input_chunk_get_tokens_image(picture), pos, i)
+                       Chunk chunk, llama.llama_pos pos, size_t i) except -1 nogil:
+        cdef mtmd.mtmd_decoder_pos at
         cdef llama.llama_pos[4] positions
         cdef int32_t row = llama.llama_batch_ext_add_embd(self.batch, <int32_t>s, embd)
-        positions[0], positions[1], positions[2], positions[3] = at.t, at.y, at.x, at.z
+        if chunk.in_order:
+            positions[0] = positions[1] = positions[2] = pos + <llama.llama_pos>i
+            positions[3] = 0
+        else:
+            at = mtmd.mtmd_image_tokens_get_decoder_pos(
+                mtmd.mtmd_input_chunk_get_tokens_image(chunk.picture), pos, i)
+            positions[0], positions[1], positions[2], positions[3] = at.t, at.y, at.x, at.z
         if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, positions):
             with gil:
                 raise _failure(DecodeError, "a picture's row cannot be added to the batch")

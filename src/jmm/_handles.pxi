@@ -20,6 +20,7 @@ cdef class Handles:
     cdef int pid  # the process that may use the handles
     cdef readonly int n_threads
     cdef readonly int patch_n_elem
+    cdef readonly int patch_size  # pixels
     cdef readonly int patch_n_merge
     cdef readonly int n_embd_vision
 
@@ -79,7 +80,8 @@ cdef class Handles:
         self.patch_n_merge = mtmd.mtmd_get_patch_n_merge(self.vision)
         self.n_embd_vision = mtmd.mtmd_get_n_embd(self.vision)
         if self.patch_n_elem == 0:
-            raise ModelLoadError(f"{path}: not a Qwen2-VL or Qwen2.5-VL vision tower")
+            raise ModelLoadError(f"{path}: not the vision tower of a Qwen model")
+        self.patch_size = <int>sqrt(self.patch_n_elem / 6)  # of two frames in three channels
 
     cdef _load_error(self, error, path):
         """What to raise for an error of loading; frees what was loaded."""

@@ -1,15 +1,12 @@
 # One tokenised item.
 
-# libmtmd asserts that a side has at most 46,000 pixels of 14 per patch.
-MAX_GRID = 3284
-
-
 cdef struct Chunk:
     const llama.llama_token *tokens  # borrowed from the sequence, NULL for a picture
     const mtmd.mtmd_input_chunk *picture  # borrowed from the sequence
     Picture source  # of a picture
     size_t n_tokens
     int n_prefix  # of a text, see Sequence
+    bool in_order  # a picture's rows have positions as tokens have
     llama.llama_pos n_pos
 
 
@@ -32,6 +29,7 @@ cdef class Sequence:
     cdef readonly int n_prefix
     cdef readonly object picture_span
     cdef readonly list pictures  # keeps what `sources` borrows
+    cdef bool in_order
     cdef vector[Picture] sources
 
     def __cinit__(self):
@@ -72,6 +70,9 @@ cdef class Sequence:
                 chunk.tokens = mtmd.mtmd_input_chunk_get_tokens_text(source, &chunk.n_tokens)
             else:
                 chunk.source = self.sources.at(n_pictures)
+                chunk.in_order = self.in_order
+                if self.in_order:
+                    chunk.n_pos = <llama.llama_pos>chunk.n_tokens
                 n_pictures += 1
             self.plan.push_back(chunk)
         first, last, total = None, None, 0
@@ -122,7 +123,7 @@ cdef class Sequence:
         if n < 0:
             raise InputError(f"the text of {n_text:,} bytes cannot be tokenised")
 
-    cdef _add_parts(self, parts):
+    cdef _add_parts(self, parts, bool add_special):
         """Fills an item with pictures, through libmtmd, which adds its markers around each."""
         cdef vector[mtmd.mtmd_input_text] texts
         cdef vector[mtmd.mtmd_input_part] items
@@ -164,7 +165,8 @@ cdef class Sequence:
             self.chunks = mtmd.mtmd_input_chunks_init()
             with nogil:
                 status = mtmd.mtmd_tokenize_from_parts(
-                    self.engine.vision, self.chunks, pointers.data(), pointers.size(), False)
+                    self.engine.vision, self.chunks, pointers.data(), pointers.size(),
+                    add_special)
         finally:
             for i in range(bitmaps.size()):
                 mtmd.mtmd_bitmap_free(bitmaps[i])

@@ -8,6 +8,10 @@ cdef size_t N_PATCHES_SHARED = 4096
 cdef size_t N_SHAPES_SHARED = 4
 
 
+# libmtmd asserts that a side has at most so many pixels.
+cdef int MAX_SIDE = 46_000
+
+
 cdef struct Picture:
     uint32_t grid_h
     uint32_t grid_w
@@ -66,10 +70,11 @@ cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) e
 
 cdef _check_grid(Handles handles, grid_h, grid_w):
     merge = handles.patch_n_merge
-    if not (0 < grid_h <= MAX_GRID and 0 < grid_w <= MAX_GRID) or grid_h % merge or grid_w % merge:
+    most = MAX_SIDE // handles.patch_size // merge * merge
+    if not (0 < grid_h <= most and 0 < grid_w <= most) or grid_h % merge or grid_w % merge:
         raise InputError(
             f"the grid is {grid_h} x {grid_w} patches; both must be multiples of {merge} "
-            f"from {merge} to {MAX_GRID}"
+            f"from {merge} to {most}"
         )
 
 

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 Shape: TypeAlias = "tuple[int, ...]"
 
-PROJECTORS = {"qwen2vl_merger": "Qwen2-VL", "qwen2.5vl_merger": "Qwen2.5-VL"}
+PROJECTORS = {
+    "qwen2vl_merger": "Qwen2-VL",
+    "qwen2.5vl_merger": "Qwen2.5-VL",
+    "qwen3vl_merger": "Qwen3-VL",
+}
+_LANGUAGE_MODELS = {
+    "qwen2vl_merger": "qwen2vl",
+    "qwen2.5vl_merger": "qwen2vl",
+    "qwen3vl_merger": "qwen3vl",
+}
 
 _MMPROJ_REQUIRED = (
     "clip.vision.projection_dim",
@@ -286,23 +295,19 @@ def check_text(header: Header) -> None:
         raise header.fail(
             f"encoder models (vocabulary {vocabulary!r}) are not supported; causal models are"
         )
-    if architecture == "qwen2vl":
-        _check_qwen2vl(header)
+    if architecture in _LANGUAGE_MODELS.values():
+        _check_qwen(header, architecture)
     else:
         header.check_dtypes()
 
 
-def _check_qwen2vl(header: Header) -> None:
+def _check_qwen(header: Header, arch: str) -> None:
     header.check_dtypes(vectors="f32")
-    n_embd = header.positive("qwen2vl.embedding_length")
-    n_head = header.positive("qwen2vl.attention.head_count")
-    head = header.metadata.get("qwen2vl.attention.key_length", n_embd // n_head)
-    if n_embd % n_head or head != n_embd // n_head:
-        raise header.fail(f"{n_embd} components cannot be split into {n_head} heads of {head}")
-    n_rot = header.metadata.get("qwen2vl.rope.dimension_count", head)
+    head = _head(header, arch)
+    n_rot = header.metadata.get(f"{arch}.rope.dimension_count", head)
     if n_rot != head:
-        raise header.fail(f"qwen2vl.rope.dimension_count is {n_rot}; the head has {head}")
-    sections = header.metadata.get("qwen2vl.rope.dimension_sections")
+        raise header.fail(f"{arch}.rope.dimension_count is {n_rot}; the head has {head}")
+    sections = header.metadata.get(f"{arch}.rope.dimension_sections")
     if (
         not isinstance(sections, list)
         or min(sections, default=-1) < 0
@@ -310,25 +315,52 @@ def _check_qwen2vl(header: Header) -> None:
         or sum(sections) * 2 != head
     ):
         raise header.fail(
-            f"qwen2vl.rope.dimension_sections is {sections}; the first three must sum to "
+            f"{arch}.rope.dimension_sections is {sections}; the first three must sum to "
             f"{head // 2}, half of the head"
         )
-    scaling = header.metadata.get("qwen2vl.rope.scaling.type", "none")
+    scaling = header.metadata.get(f"{arch}.rope.scaling.type", "none")
     if scaling not in _ROPE_SCALINGS:
         raise header.fail(
-            f"qwen2vl.rope.scaling.type is {scaling!r}; {', '.join(_ROPE_SCALINGS)} are supported"
+            f"{arch}.rope.scaling.type is {scaling!r}; {', '.join(_ROPE_SCALINGS)} are supported"
         )
-    for key in ("qwen2vl.expert_count", "qwen2vl.nextn_predict_layers"):
+    for key in (f"{arch}.expert_count", f"{arch}.nextn_predict_layers"):
         if header.metadata.get(key, 0) != 0:
             raise header.fail(f"{key} is {header.metadata[key]}; 0 is supported")
-    header.epsilon("qwen2vl.attention.layer_norm_rms_epsilon")
-    n_head_kv = header.positive("qwen2vl.attention.head_count_kv")
+    header.epsilon(f"{arch}.attention.layer_norm_rms_epsilon")
+    n_head = header.positive(f"{arch}.attention.head_count")
+    n_head_kv = header.positive(f"{arch}.attention.head_count_kv")
     if n_head % n_head_kv:
         raise header.fail(f"{n_head} heads cannot share {n_head_kv} keys and values")
-    n_layer = header.positive("qwen2vl.block_count")
+    n_layer = header.positive(f"{arch}.block_count")
     if n_layer > _MAX_LAYERS:
-        raise header.fail(f"qwen2vl.block_count is {n_layer}; at most {_MAX_LAYERS} are supported")
-    header.positive("qwen2vl.context_length")
+        raise header.fail(f"{arch}.block_count is {n_layer}; at most {_MAX_LAYERS} are supported")
+    n_deepstack = _n_deepstack(header)
+    if n_deepstack >= n_layer:
+        raise header.fail(
+            f"{arch}.n_deepstack_layers is {n_deepstack}; below {n_layer}, the layers, is needed"
+        )
+    header.positive(f"{arch}.context_length")
+
+
+def _head(header: Header, arch: str) -> int:
+    """Components of an attention head."""
+    n_embd = header.positive(f"{arch}.embedding_length")
+    n_head = header.positive(f"{arch}.attention.head_count")
+    key = f"{arch}.attention.key_length"
+    head = header.positive(key) if key in header.types else n_embd // n_head
+    if arch == "qwen3vl":
+        value = header.metadata.get(f"{arch}.attention.value_length", n_embd // n_head)
+        if value != head:
+            raise header.fail(f"keys have {head} components and values {value!r}; both must agree")
+    elif n_embd % n_head or head != n_embd // n_head:
+        raise header.fail(f"{n_embd} components cannot be split into {n_head} heads of {head}")
+    return head
+
+
+def _n_deepstack(text: Header) -> int:
+    """Layers of a language model that take rows of their own from the vision tower."""
+    key = f"{text.architecture}.n_deepstack_layers"
+    return text.positive(key) if text.metadata.get(key, 0) != 0 else 0
 
 
 def check_adapter(header: Header, text: Header) -> None:
@@ -414,18 +446,27 @@ def check_mmproj(header: Header, text: Header | None = None) -> None:
         if key in header.types:
             header.positive(key)
     if text is not None:
-        _check_pair(header, text)
-    _check_tower(header, windowed=projector == "qwen2.5vl_merger")
+        _check_pair(header, text, _LANGUAGE_MODELS[projector])
+    if projector == "qwen3vl_merger":
+        _check_qwen3_tower(header)
+    else:
+        _check_tower(header, windowed=projector == "qwen2.5vl_merger")
 
 
-def _check_pair(header: Header, text: Header) -> None:
-    if text.architecture != "qwen2vl":
+def _check_pair(header: Header, text: Header, architecture: str) -> None:
+    if text.architecture != architecture:
         raise header.fail(
             f"the language model {text.path} has architecture {text.architecture!r}; this vision "
-            "tower belongs to a qwen2vl model"
+            f"tower belongs to a {architecture} model"
+        )
+    n_given, n_taken = len(_deepstack_layers(header)), _n_deepstack(text)
+    if n_given != n_taken:
+        raise header.fail(
+            f"{n_given} of its layers feed layers of a language model, and {text.path} takes "
+            f"{n_taken}; the two files belong to different models"
         )
     n_embd, n_out = (
-        text.positive("qwen2vl.embedding_length"),
+        text.positive(f"{architecture}.embedding_length"),
         header.positive("clip.vision.projection_dim"),
     )
     if n_embd != n_out:
@@ -436,10 +477,67 @@ def _check_pair(header: Header, text: Header) -> None:
 
 
 def _check_tower(header: Header, *, windowed: bool) -> None:
+    n_embd, merge = _check_sizes(header)
+    if windowed:
+        pixels = header.positive("clip.vision.patch_size") * merge
+        header.positive("clip.vision.n_wa_pattern")
+        window = header.metadata.get("clip.vision.window_size", _DEFAULT_WINDOW)
+        if window <= 0 or window % pixels:
+            raise header.fail(f"window_size is {window}; a multiple of {pixels} is needed")
+    for name in _NOT_IN_QWEN:
+        if name in header.shapes:
+            raise header.fail(f"tensor {name} has no place in this vision tower")
+    _check_ends(header, n_embd, biased=not windowed)
+    for layer in range(_n_layer(header)):
+        prefix = f"v.blk.{layer}."
+        for name in ("attn_q", "attn_k", "attn_v"):
+            _expect(header, f"{prefix}{name}.weight", (n_embd, n_embd))
+            _expect(header, f"{prefix}{name}.bias", (n_embd,))
+        _check_layer(header, prefix, n_embd, windowed=windowed)
+
+
+def _check_qwen3_tower(header: Header) -> None:
+    n_embd, merge = _check_sizes(header)
+    if header.metadata.get("clip.use_gelu") is not True:
+        raise header.fail("clip.use_gelu is not true; the layers of this tower have GELU")
+    for name in header.shapes:
+        if name == "v.class_embd" or ".ffn_gate." in name or name.startswith("v.pre_ln."):
+            raise header.fail(f"tensor {name} has no place in this vision tower")
+    _expect(header, "v.patch_embd.bias", (n_embd,))
+    n_positions = header.shapes.get("v.position_embd.weight", (0, 0))[1]
+    if math.isqrt(n_positions) ** 2 != n_positions:
+        raise header.fail(f"v.position_embd.weight has {n_positions} rows; a square is needed")
+    _expect(header, "v.position_embd.weight", (n_embd, max(n_positions, 1)))
+    _check_ends(header, n_embd, biased=True)
+    n_layer = _n_layer(header)
+    for layer in range(n_layer):
+        prefix = f"v.blk.{layer}."
+        _expect(header, f"{prefix}attn_qkv.weight", (n_embd, 3 * n_embd))
+        _expect(header, f"{prefix}attn_qkv.bias", (3 * n_embd,))
+        _check_layer(header, prefix, n_embd, windowed=False)
+    merged = n_embd * merge * merge
+    n_out = header.positive("clip.vision.projection_dim")
+    for index in _deepstack_layers(header):
+        if not index.isdecimal() or not 0 <= int(index) < n_layer:
+            raise header.fail(f"v.deepstack.{index} is none of the {n_layer} layers")
+        for name, shape in (
+            ("norm", (merged,)),
+            ("fc1", (merged, merged)),
+            ("fc2", (merged, n_out)),
+        ):
+            _expect(header, f"v.deepstack.{index}.{name}.weight", shape)
+            _expect(header, f"v.deepstack.{index}.{name}.bias", shape[-1:])
+
+
+def _deepstack_layers(header: Header) -> list[str]:
+    names = (name.split(".") for name in header.shapes if name.startswith("v.deepstack."))
+    return list(dict.fromkeys(index for _, _, index, *_ in names))
+
+
+def _check_sizes(header: Header) -> tuple[int, int]:
+    """The tower's width, and patches per side of a token."""
     n_embd = header.positive("clip.vision.embedding_length")
     n_head = header.positive("clip.vision.attention.head_count")
-    n_out = header.positive("clip.vision.projection_dim")
-    patch = header.positive("clip.vision.patch_size")
     merge = header.metadata.get("clip.vision.spatial_merge_size", MERGE_SIZE)
     if n_embd % n_head or (n_embd // n_head) % 4:
         raise header.fail(f"{n_embd} components cannot be split into {n_head} heads")
@@ -448,43 +546,40 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
         raise header.fail(f"head_dim is {head}; {n_embd} components have {n_embd // n_head}")
     if merge != MERGE_SIZE:
         raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
-    if windowed:
-        header.positive("clip.vision.n_wa_pattern")
-        window = header.metadata.get("clip.vision.window_size", _DEFAULT_WINDOW)
-        if window <= 0 or window % (patch * merge):
-            raise header.fail(f"window_size is {window}; a multiple of {patch * merge} is needed")
+    return n_embd, MERGE_SIZE
 
-    for name in _NOT_IN_QWEN:
-        if name in header.shapes:
-            raise header.fail(f"tensor {name} has no place in this vision tower")
-    kernel = (patch, patch, _CHANNELS, n_embd)
-    flat = (patch * patch * _CHANNELS * 2, n_embd)
-    if "v.patch_embd.weight_flat" in header.shapes:
-        _expect(header, "v.patch_embd.weight_flat", flat)
-    else:
-        _expect(header, "v.patch_embd.weight", kernel)
-        _expect(header, "v.patch_embd.weight.1", kernel)
-    merged = n_embd * merge * merge
-    _expect(header, "v.post_ln.weight", (n_embd,))
-    if not windowed:
-        _expect(header, "v.post_ln.bias", (n_embd,))
-    _expect(header, "mm.0.weight", (merged, merged))
-    _expect(header, "mm.0.bias", (merged,))
-    _expect(header, "mm.2.weight", (merged, n_out))
-    _expect(header, "mm.2.bias", (n_out,))
+
+def _n_layer(header: Header) -> int:
     n_layer = header.positive("clip.vision.block_count")
     if n_layer > _MAX_TOWER_LAYERS:
         raise header.fail(
             f"clip.vision.block_count is {n_layer}; at most {_MAX_TOWER_LAYERS} are supported"
         )
-    for layer in range(n_layer):
-        _check_layer(header, f"v.blk.{layer}.", n_embd, windowed=windowed)
+    return n_layer
+
+
+def _check_ends(header: Header, n_embd: int, *, biased: bool) -> None:
+    """What comes before the layers and after them."""
+    n_out = header.positive("clip.vision.projection_dim")
+    patch = header.positive("clip.vision.patch_size")
+    if "v.patch_embd.weight_flat" in header.shapes:
+        _expect(header, "v.patch_embd.weight_flat", (patch * patch * _CHANNELS * 2, n_embd))
+    else:
+        for name in ("v.patch_embd.weight", "v.patch_embd.weight.1"):
+            _expect(header, name, (patch, patch, _CHANNELS, n_embd))
+    merged = n_embd * MERGE_SIZE**2
+    _expect(header, "v.post_ln.weight", (n_embd,))
+    if biased:
+        _expect(header, "v.post_ln.bias", (n_embd,))
+    _expect(header, "mm.0.weight", (merged, merged))
+    _expect(header, "mm.0.bias", (merged,))
+    _expect(header, "mm.2.weight", (merged, n_out))
+    _expect(header, "mm.2.bias", (n_out,))
 
 
 def _check_layer(header: Header, prefix: str, n_embd: int, *, windowed: bool) -> None:
-    for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
-        _expect(header, f"{prefix}{name}.weight", (n_embd, n_embd))
-        _expect(header, f"{prefix}{name}.bias", (n_embd,))
+    _expect(header, f"{prefix}attn_out.weight", (n_embd, n_embd))
+    _expect(header, f"{prefix}attn_out.bias", (n_embd,))
     for name in ("ln1", "ln2"):
         _expect(header, f"{prefix}{name}.weight", (n_embd,))
         if not windowed:

@@ -27,7 +27,12 @@ class Tokenizer(Protocol):
     """What makes sequences: `_core.Engine`."""
 
     def tokenize(
-        self, parts: list[Part], *, add_special: bool = False, prefix: Sequence_[int] = ()
+        self,
+        parts: list[Part],
+        *,
+        add_special: bool = False,
+        prefix: Sequence_[int] = (),
+        in_order: bool = False,
     ) -> Any:
         """Makes one sequence."""
 
@@ -130,7 +135,7 @@ class Kinds:
 
     def place_pictures(self, *pictures: Picture) -> Item:
         """Pictures that are one item, in the picture prompt."""
-        sequence = self.tokenizer.tokenize(self.profile.image_parts(*pictures))
+        sequence = self._tokenize(self.profile.image_parts(*pictures))
         return Item(sequence, self.profile.pooled_rows(sequence.n_tokens, sequence.picture_span))
 
     def _take_piece(self, piece: Any) -> Any:
@@ -158,9 +163,7 @@ class Kinds:
 
     def _place_text(self, prompt: Prompt, prefix: list[int], text: str) -> Item:
         parts = self.profile.text_parts(prompt, text)
-        return self._pooled(
-            self.tokenizer.tokenize(parts, add_special=self.profile.add_special, prefix=prefix)
-        )
+        return self._pooled(self._tokenize(parts, prefix))
 
     def _place_pieces(self, prompt: Prompt, prefix: list[int], pieces: list[str | Picture]) -> Item:
         """One document of several pieces; of one sort alone, it has the prompt of that."""
@@ -171,7 +174,13 @@ class Kinds:
             return self.place_pictures(*pictures)
         if not pictures:
             return self._place_text(prompt, prefix, "".join(map(str, pieces)))
-        return self._pooled(self.tokenizer.tokenize(self.profile.mixed_parts(pieces)))
+        return self._pooled(self._tokenize(self.profile.mixed_parts(pieces)))
+
+    def _tokenize(self, parts: list[Part], prefix: Sequence_[int] = ()) -> Any:
+        profile = self.profile
+        return self.tokenizer.tokenize(
+            parts, add_special=profile.add_special, prefix=prefix, in_order=profile.in_order
+        )
 
     def _pooled(self, sequence: Sequence) -> Item:
         return Item(sequence, self.profile.pooled_rows(sequence.n_tokens))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
+
 from jmm import arguments, preprocess
+from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,7 +16,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    from PIL import Image
 
     from jmm.profiles import Profile
 
@@ -35,6 +37,7 @@ class Processor:
         image_mean: Per channel, of values in [0, 1].
         image_std: Per channel, of values in [0, 1].
         reason: Where the two limits come from.
+        first_pixels: Least and greatest area of a resize that comes before; None without one.
     """
 
     min_pixels: int
@@ -43,6 +46,7 @@ class Processor:
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     reason: str
+    first_pixels: tuple[int, int] | None = None
 
     @classmethod
     def of(
@@ -74,6 +78,7 @@ class Processor:
             tuple(metadata.get("clip.vision.image_mean", preprocess.CLIP_MEAN)),
             tuple(metadata.get("clip.vision.image_std", preprocess.CLIP_STD)),
             f"min_pixels: {least_reason}; max_pixels: {most_reason}",
+            profile.first_pixels,
         )
 
     def limited(self, max_pixels: int) -> Processor:
@@ -91,9 +96,10 @@ class Processor:
         Raises:
             InputError: The picture cannot be cut.
         """
+        width, height = self._first_size(picture)
         _, grid_h, grid_w = preprocess.grid_for(
-            picture.height,
-            picture.width,
+            height,
+            width,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
             patch_size=self.patch_size,
@@ -107,6 +113,9 @@ class Processor:
             Patches, float32 ``[grid_h * grid_w, 6 * patch_size**2]``, and the two sides of the
             grid.
         """
+        size = self._first_size(picture)
+        if picture.size != size:
+            picture = picture.resize(size, Image.Resampling.BICUBIC)
         patches, (_, grid_h, grid_w) = preprocess.preprocess(
             picture,
             min_pixels=self.min_pixels,
@@ -116,6 +125,20 @@ class Processor:
             image_std=self.image_std,
         )
         return patches, int(grid_h), int(grid_w)
+
+    def _first_size(self, picture: Image.Image) -> tuple[int, int]:
+        """Width and height that a picture is brought to before it is sized for the model."""
+        if self.first_pixels is None:
+            return picture.size
+        least, most = self.first_pixels
+        height, width = preprocess.smart_resize(
+            picture.height,
+            picture.width,
+            factor=self.patch_size * MERGE_SIZE,
+            min_pixels=least,
+            max_pixels=most,
+        )
+        return width, height
 
 
 def _settle(

@@ -7,14 +7,20 @@ whole string; only a `Special` of the profile ever becomes a special token, neve
 typed.
 
 Sources: jina-embeddings-v4's modelling code and model page (prompts, pooling, dims, pixels);
-Qwen2-VL's preprocessor_config (pixel limits).
+Qwen2-VL's preprocessor_config (pixel limits); gme_inference.py of gme-Qwen2-VL's repository
+(prompt, pixels, last token, and a forward call without a grid, by which picture rows count on as
+tokens do) and its model card (instruction of a search for pictures); colpali-engine 0.3.18
+(ColQwen2 and ColQwen2.5: prompts, ten augmentation tokens) and transformers 5.24's ColQwen2
+classes, which prompt otherwise and call the model without a grid, as GME does;
+src/models/qwen3_vl_embedding.py of QwenLM/Qwen3-VL-Embedding (default instruction, pixels, last
+token), Qwen3-VL's chat template, and the instruction of its README.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -69,9 +75,11 @@ class Profile:
         dims: Legal values of ``truncate_dim``, in increasing order; empty for any.
         min_pixels: Least area of a picture after resizing; None to take the file's.
         max_pixels: Greatest area of a picture after resizing; None to take the file's.
+        first_pixels: Least and greatest area of a resize that comes before; None without one.
         n_ctx: Most tokens of one item, None for what the model was trained with.
-        add_special: Whether a text gets the begin and end tokens that its vocabulary wants.
+        add_special: Whether an item gets the begin and end tokens that its vocabulary wants.
         normalization: Unicode form that the reference tokenizer brings text to.
+        in_order: Whether a picture's rows have positions as tokens have, not those of a grid.
     """
 
     name: str
@@ -84,14 +92,17 @@ class Profile:
     dims: tuple[int, ...] = ()
     min_pixels: int | None = None
     max_pixels: int | None = None
+    first_pixels: tuple[int, int] | None = None
     n_ctx: int | None = None
     add_special: bool = False
     normalization: Literal["NFC"] | None = None
+    in_order: bool = False
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """Special tokens around a picture, each of which the vocabulary must have."""
-        pieces = (*(self.image or ()), *(self.mixed or ()))
+        """Special tokens of the prompts, each of which the vocabulary must have."""
+        prompts = (*self.query.values(), *self.document.values(), self.image, self.mixed)
+        pieces = (piece for prompt in prompts for piece in prompt or ())
         inside = (piece.token for piece in pieces if isinstance(piece, Special))
         return tuple(dict.fromkeys((*self.markers, *inside)))
 
@@ -223,6 +234,106 @@ QWEN_VL = Profile(
     normalization="NFC",
 )
 
+_AUGMENTATION = (Special("<|endoftext|>"),) * 10
+
+COLQWEN2 = Profile(
+    name="colqwen2",
+    query={"retrieval": (TEXT, *_AUGMENTATION)},
+    document={"retrieval": (TEXT,)},
+    image=(
+        Special("<|im_start|>"),
+        "user\n",
+        PICTURE,
+        "Describe the image.",
+        Special("<|im_end|>"),
+        Special("<|endoftext|>"),
+    ),
+    mixed=(
+        Special("<|im_start|>"),
+        "user\n",
+        CONTENT,
+        Special("<|im_end|>"),
+        Special("<|endoftext|>"),
+    ),
+    markers=_QWEN_MARKERS,
+    min_pixels=3136,
+    max_pixels=602_112,
+    n_ctx=32_768,
+    normalization="NFC",
+)
+
+COLQWEN2_5 = replace(COLQWEN2, name="colqwen2.5")
+
+COLQWEN2_HF = replace(
+    COLQWEN2,
+    name="colqwen2-hf",
+    query={"retrieval": ("Query: ", TEXT, *_AUGMENTATION, "\n")},
+    in_order=True,
+)
+
+
+def _chat(instruction: str, content: Slot, *end: Special) -> Prompt:
+    return (
+        Special("<|im_start|>"),
+        f"system\n{instruction}",
+        Special("<|im_end|>"),
+        "\n",
+        Special("<|im_start|>"),
+        "user\n",
+        content,
+        Special("<|im_end|>"),
+        "\n",
+        Special("<|im_start|>"),
+        "assistant\n",
+        *end,
+    )
+
+
+_GME_INSTRUCTION = "You are a helpful assistant."
+_GME_END = Special("<|endoftext|>")
+
+GME_QWEN2_VL = Profile(
+    name="gme-qwen2-vl",
+    query={
+        "retrieval": _chat(_GME_INSTRUCTION, TEXT, _GME_END),
+        "text-to-image": _chat("Find an image that matches the given text.", TEXT, _GME_END),
+    },
+    document=_same(("retrieval", "text-to-image"), _chat(_GME_INSTRUCTION, TEXT, _GME_END)),
+    image=_chat(_GME_INSTRUCTION, PICTURE, _GME_END),
+    mixed=_chat(_GME_INSTRUCTION, CONTENT, _GME_END),
+    pooling="last",
+    markers=_QWEN_MARKERS,
+    min_pixels=256 * 28 * 28,
+    max_pixels=1280 * 28 * 28,
+    first_pixels=(4 * 28 * 28, 16_384 * 28 * 28),
+    n_ctx=32_768,
+    normalization="NFC",
+    in_order=True,
+)
+
+QWEN3_VL = replace(QWEN_VL, name="qwen3-vl")
+
+_QWEN3_INSTRUCTION = "Represent the user's input."
+_QWEN3_QUESTION = "Retrieve images or text relevant to the user's query."
+
+QWEN3_VL_EMBEDDING = Profile(
+    name="qwen3-vl-embedding",
+    query={
+        "retrieval": _chat(_QWEN3_QUESTION, TEXT),
+        "text-matching": _chat(_QWEN3_INSTRUCTION, TEXT),
+    },
+    document=_same(("retrieval", "text-matching"), _chat(_QWEN3_INSTRUCTION, TEXT)),
+    image=_chat(_QWEN3_INSTRUCTION, PICTURE),
+    mixed=_chat(_QWEN3_INSTRUCTION, CONTENT),
+    pooling="last",
+    markers=_QWEN_MARKERS,
+    min_pixels=4 * 32 * 32,
+    max_pixels=1800 * 32 * 32,
+    n_ctx=32_768,
+    add_special=True,
+    normalization="NFC",
+)
+
 PLAIN_TEXT = Profile(
     name="text",
     query={"retrieval": (TEXT,)},
@@ -231,7 +342,31 @@ PLAIN_TEXT = Profile(
     add_special=True,
 )
 
-PROFILES = {profile.name: profile for profile in (JINA_V4, QWEN_VL, PLAIN_TEXT)}
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        JINA_V4,
+        QWEN_VL,
+        COLQWEN2,
+        COLQWEN2_5,
+        COLQWEN2_HF,
+        GME_QWEN2_VL,
+        QWEN3_VL,
+        QWEN3_VL_EMBEDDING,
+        PLAIN_TEXT,
+    )
+}
+
+# The first that a model's name contains decides.
+_BY_NAME = (
+    ("jina-embeddings-v4", JINA_V4),
+    ("gme-qwen2-vl", GME_QWEN2_VL),
+    ("colqwen2.5", COLQWEN2_5),
+    ("colqwen2-5", COLQWEN2_5),
+    ("colqwen2", COLQWEN2),
+    ("qwen3-vl-embedding", QWEN3_VL_EMBEDDING),
+)
+_BY_ARCHITECTURE = {"qwen2vl": QWEN_VL, "qwen3vl": QWEN3_VL}
 
 
 @dataclass(frozen=True)
@@ -266,11 +401,13 @@ def choose(metadata: Metadata, name: str | None = None) -> Choice:
         return Choice(_named(written, "jmm.profile of the model"), "jmm.profile in the model file")
     for key in ("general.name", "general.basename", "general.finetune"):
         value = str(metadata.get(key, "")).lower().replace("_", "-").replace(" ", "-")
-        if "jina-embeddings-v4" in value:
-            return Choice(JINA_V4, f"{key} is {metadata[key]!r}")
+        for part, profile in _BY_NAME:
+            if part in value:
+                return Choice(profile, f"{key} is {metadata[key]!r}")
     architecture = metadata.get("general.architecture")
-    if architecture == "qwen2vl":
-        return Choice(QWEN_VL, "general.architecture is 'qwen2vl'")
+    if architecture in _BY_ARCHITECTURE:
+        profile = _BY_ARCHITECTURE[architecture]
+        return Choice(profile, f"general.architecture is {architecture!r}")
     return Choice(PLAIN_TEXT, f"no other profile is known for architecture {architecture!r}")
 
 
