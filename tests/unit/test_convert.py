@@ -23,6 +23,11 @@ from jmm.errors import InputError, MissingExtraError, ModelLoadError
 from support import checkpoint, gguf_writer, tiny
 
 MODEL = tiny.MODELS["qwen25_small"]
+PROFILES = {
+    "JinaEmbeddingsV4Model": "jina-embeddings-v4",
+    "ColQwen2_5": "colqwen2.5",
+    "ColQwen2ForRetrieval": "colqwen2-hf",
+}
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +85,7 @@ def test_every_layout_gives_the_same_weights(
             np.testing.assert_array_equal(found[tensor][1], values, err_msg=tensor)
     manifest = json.loads((out / "jmm.json").read_text())
     is_jina = kind is checkpoint.JINA
-    assert manifest["profile"] == ("jina-embeddings-v4" if is_jina else "qwen2.5-vl")
+    assert manifest["profile"] == PROFILES.get(kind.architecture, "qwen2.5-vl")
     assert manifest["dim"] == model.hidden
     assert manifest["multi_vector_dim"] == (checkpoint.PROJECTOR_DIM if kind.projector else None)
     assert sorted(manifest["adapters"]) == (sorted(checkpoint.TASKS) if is_jina else [])

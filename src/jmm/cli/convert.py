@@ -17,7 +17,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "convert",
         help="convert a Hugging Face checkpoint",
-        description="Converts a checkpoint of jina-embeddings-v4, Qwen2-VL, Qwen2.5-VL or ColQwen "
+        description="Converts a checkpoint of jina-embeddings-v4, Qwen-VL or ColQwen "
         "to GGUF files. Types: auto (the checkpoint's), f32, f16, bf16, q8_0.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT_DIR")

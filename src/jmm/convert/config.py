@@ -1,11 +1,12 @@
 """What a checkpoint's config.json and preprocessor_config.json say, checked.
 
-Sources: the config.json files of Qwen2-VL, Qwen2.5-VL and jina-embeddings-v4; transformers'
-configuration classes (defaults, and the names that version 5 gives the rope).
+Sources: the config.json files of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and jina-embeddings-v4;
+transformers' configuration classes (defaults, and the names that version 5 gives the rope).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -16,14 +17,15 @@ from jmm.errors import ModelLoadError
 if TYPE_CHECKING:
     from pathlib import Path
 
-Family: TypeAlias = Literal["qwen2_vl", "qwen2_5_vl"]
-FAMILIES: tuple[Family, ...] = ("qwen2_vl", "qwen2_5_vl")
+Family: TypeAlias = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
+FAMILIES: tuple[Family, ...] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 # Per architecture: the family, and whether a multi-vector projector belongs to it.
 ARCHITECTURES: dict[str, tuple[Family, bool]] = {
     "JinaEmbeddingsV4Model": ("qwen2_5_vl", True),
     "Qwen2VLForConditionalGeneration": ("qwen2_vl", False),
     "Qwen2_5_VLForConditionalGeneration": ("qwen2_5_vl", False),
+    "Qwen3VLForConditionalGeneration": ("qwen3_vl", False),
     "ColQwen2": ("qwen2_vl", True),
     "ColQwen2_5": ("qwen2_5_vl", True),
     "ColQwen2ForRetrieval": ("qwen2_vl", True),
@@ -34,6 +36,7 @@ _MERGE_SIZE = 2
 _FRAMES = 2
 _CHANNELS = 3
 _PLAIN_ROPE = ("default", "mrope")
+_TANH_GELU = "gelu_pytorch_tanh"
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,31 @@ class TextConfig:
     rope_theta: float
     mrope_section: list[int]
     head_dim: int | None
+    is_qwen3: bool = False
+
+    @property
+    def head(self) -> int:
+        """Components of a head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def n_q(self) -> int:
+        """Components of all queries of a token."""
+        return self.head * self.heads
 
     @property
     def n_kv(self) -> int:
         """Components of all keys of a token."""
-        return self.hidden // self.heads * self.kv_heads
+        return self.head * self.kv_heads
 
 
 @dataclass(frozen=True)
 class VisionConfig:
-    """Dimensions of the vision tower; ``window`` and ``full_layers`` are None without windows."""
+    """Dimensions of the vision tower.
+
+    ``window`` and ``full_layers`` are None without windows; ``n_positions`` is None without a
+    table of position embeddings, as in Qwen3-VL's towers, and ``deepstack`` then empty.
+    """
 
     hidden: int
     ffn: int
@@ -69,6 +87,8 @@ class VisionConfig:
     patch: int
     window: int | None
     full_layers: list[int] | None
+    n_positions: int | None = None
+    deepstack: tuple[int, ...] = ()
 
     @property
     def merged(self) -> int:
@@ -140,7 +160,7 @@ def read_config(folder: Path) -> Config:
     return Config(
         name,
         family,
-        _text(text),
+        _text(text, family),
         _vision(root.section("vision_config"), family),
         root.whole("multi_vector_projector_dim") if is_jina else None,
         has_projector,
@@ -149,10 +169,20 @@ def read_config(folder: Path) -> Config:
     )
 
 
-def _text(values: Section) -> TextConfig:
+def _text(values: Section, family: Family) -> TextConfig:
     heads, hidden = values.whole("num_attention_heads"), values.whole("hidden_size")
-    if hidden % heads:
-        raise values.fail("hidden_size", f"a multiple of the {heads} heads is needed")
+    is_qwen3 = family == "qwen3_vl"
+    if is_qwen3:
+        head_dim: int | None = values.whole("head_dim", 128)
+        if values.values.get("attention_bias"):
+            raise values.fail("attention_bias", "false is supported")
+    else:
+        head_dim = values.values.get("head_dim")
+        if hidden % heads:
+            raise values.fail("hidden_size", f"a multiple of the {heads} heads is needed")
+        if head_dim not in (None, hidden // heads):
+            raise values.fail("head_dim", f"{hidden // heads} is supported")
+    half = (head_dim or hidden // heads) // 2
     if values.values.get("use_sliding_window"):
         raise values.fail("use_sliding_window", "false is supported")
     key = "rope_parameters" if "rope_parameters" in values.values else "rope_scaling"
@@ -164,13 +194,10 @@ def _text(values: Section) -> TextConfig:
             f"{' and '.join(_PLAIN_ROPE)} are supported",
         )
     section = rope.wholes("mrope_section")
-    if len(section) != _CHANNELS or sum(section) * 2 != hidden // heads:
-        raise rope.fail(
-            "mrope_section", f"three numbers that sum to {hidden // heads // 2} are needed"
-        )
-    head_dim = values.values.get("head_dim")
-    if head_dim not in (None, hidden // heads):
-        raise values.fail("head_dim", f"{hidden // heads} is supported")
+    if len(section) != _CHANNELS or sum(section) != half:
+        raise rope.fail("mrope_section", f"three numbers that sum to {half} are needed")
+    if bool(rope.values.get("mrope_interleaved", is_qwen3)) is not is_qwen3:
+        raise rope.fail("mrope_interleaved", f"{str(is_qwen3).lower()} is supported")
     return TextConfig(
         values.whole("vocab_size"),
         hidden,
@@ -183,6 +210,7 @@ def _text(values: Section) -> TextConfig:
         (rope if "rope_theta" in rope.values else values).number("rope_theta"),
         section,
         head_dim,
+        is_qwen3,
     )
 
 
@@ -195,6 +223,8 @@ def _vision(values: Section, family: Family) -> VisionConfig:
     ):
         if values.whole(key, only) != only:
             raise values.fail(key, f"{only} is supported")
+    if family == "qwen3_vl":
+        return _qwen3_vision(values)
     if family == "qwen2_vl":
         hidden = values.whole("embed_dim")
         ffn = int(hidden * values.number("mlp_ratio", 4))
@@ -205,6 +235,31 @@ def _vision(values: Section, family: Family) -> VisionConfig:
     layers, heads = values.whole("depth"), values.whole("num_heads")
     patch = values.whole("patch_size", 14)
     return VisionConfig(hidden, ffn, layers, heads, patch, window, full_layers)
+
+
+def _qwen3_vision(values: Section) -> VisionConfig:
+    if values.values.get("hidden_act", _TANH_GELU) != _TANH_GELU:
+        raise values.fail("hidden_act", f"{_TANH_GELU!r} is supported")
+    layers = values.whole("depth")
+    n_positions = values.whole("num_position_embeddings")
+    if math.isqrt(n_positions) ** 2 != n_positions:
+        raise values.fail("num_position_embeddings", "a square is needed")
+    deepstack = values.wholes("deepstack_visual_indexes")
+    if any(index >= layers for index in deepstack) or len(set(deepstack)) != len(deepstack):
+        raise values.fail("deepstack_visual_indexes", f"indices below {layers} are needed")
+    if deepstack != sorted(deepstack):
+        raise values.fail("deepstack_visual_indexes", "increasing indices are needed")
+    return VisionConfig(
+        values.whole("hidden_size"),
+        values.whole("intermediate_size"),
+        layers,
+        values.whole("num_heads"),
+        values.whole("patch_size", 16),
+        None,
+        None,
+        n_positions,
+        tuple(deepstack),
+    )
 
 
 def _full_layers(values: Section) -> list[int]:

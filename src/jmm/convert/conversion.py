@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import gguf
 
 from jmm import arguments, bundle, profiles
+from jmm.checkpoint import MERGE_SIZE
 from jmm.convert import adapters, config, gguf_file, layout, output, tensors, tokenizer
 from jmm.convert.adapters import Adapters
 from jmm.convert.config import Config, PictureConfig
@@ -27,7 +29,13 @@ TYPES: tuple[Type, ...] = ("auto", "f32", "f16", "bf16", "q8_0")
 TEXT_FILE = "text.gguf"
 MMPROJ_FILE = "mmproj.gguf"
 
-_ARCHITECTURE = "qwen2vl"
+_PROFILES = {
+    config.JINA_V4: profiles.JINA_V4,
+    "ColQwen2": profiles.COLQWEN2,
+    "ColQwen2_5": profiles.COLQWEN2_5,
+    "ColQwen2ForRetrieval": profiles.COLQWEN2_HF,
+}
+_ARCHITECTURES = {"qwen2_vl": "qwen2vl", "qwen2_5_vl": "qwen2vl", "qwen3_vl": "qwen3vl"}
 _IMAGE_SIZE = 560  # upstream's value; the towers have no fixed size
 _VISION_EPS = 1e-6  # a constant of transformers' vision towers
 _READ = 1 << 22
@@ -180,6 +188,11 @@ class _Model:
         )
 
     @property
+    def text_architecture(self) -> str:
+        """Of the language model's file and its adapters."""
+        return _ARCHITECTURES[self.config.family]
+
+    @property
     def projector_dim(self) -> int | None:
         """Components of a token's vector, None without a projector."""
         weight = self.tensors.get(f"{layout.PROJECTOR}.weight")
@@ -219,7 +232,7 @@ def _files(
     alpha = 0.0 if model.adapters is None else model.adapters.alpha
     yield _File(
         TEXT_FILE,
-        _ARCHITECTURE,
+        model.text_architecture,
         "model",
         model.folder,
         [
@@ -249,7 +262,7 @@ def _files(
     for task, pairs in model.adapters.tasks.items():
         yield _File(
             f"adapter-{task}.gguf",
-            _ARCHITECTURE,
+            model.text_architecture,
             "adapter",
             model.folder / adapters.FOLDER,
             [
@@ -281,6 +294,8 @@ def _text_keys(writer: Any, model: _Model, file_type: FileType, profile: profile
     if text.head_dim is not None:
         writer.add_key_length(text.head_dim)
         writer.add_value_length(text.head_dim)
+    if text.is_qwen3:
+        writer.add_num_deepstack_layers(len(model.config.vision.deepstack))
     writer.add_file_type(gguf_file.FILE_TYPES[file_type])
     writer.add_string("jmm.profile", profile.name)
     model.vocabulary.add_to(writer)
@@ -293,18 +308,25 @@ def _vision_keys(
     writer.add_file_type(gguf_file.FILE_TYPES[file_type])
     writer.add_clip_has_vision_encoder(True)
     writer.add_vision_projection_dim(model.config.text.hidden)
-    writer.add_vision_image_size(_IMAGE_SIZE)
+    n_positions = vision.n_positions
+    writer.add_vision_image_size(
+        _IMAGE_SIZE if n_positions is None else math.isqrt(n_positions) * vision.patch
+    )
     writer.add_vision_patch_size(vision.patch)
     writer.add_vision_embedding_length(vision.hidden)
     # Of a Qwen2-VL tower llama.cpp writes its output width here; nothing reads it.
-    writer.add_vision_feed_forward_length(
-        model.config.text.hidden if vision.window is None else vision.ffn
-    )
+    is_qwen2 = model.config.family == "qwen2_vl"
+    writer.add_vision_feed_forward_length(model.config.text.hidden if is_qwen2 else vision.ffn)
     writer.add_vision_block_count(vision.layers)
     writer.add_vision_head_count(vision.heads)
     writer.add_vision_image_mean(pictures.image_mean)
     writer.add_vision_image_std(pictures.image_std)
-    if vision.window is None or vision.full_layers is None:
+    if vision.n_positions is not None:
+        writer.add_clip_projector_type(gguf.VisionProjectorType.QWEN3VL)
+        writer.add_vision_use_gelu(True)
+        writer.add_vision_spatial_merge_size(MERGE_SIZE)
+        writer.add_vision_is_deepstack_layers([i in vision.deepstack for i in range(vision.layers)])
+    elif vision.window is None or vision.full_layers is None:
         writer.add_clip_projector_type(gguf.VisionProjectorType.QWEN2VL)
     else:
         writer.add_clip_projector_type(gguf.VisionProjectorType.QWEN25VL)
@@ -324,9 +346,12 @@ def _adapter_keys(writer: Any, alpha: float) -> None:
 
 
 def _choose(model: _Model, name: str | None) -> profiles.Profile:
-    if name is None and model.config.architecture == config.JINA_V4:
-        return profiles.JINA_V4
-    metadata = {"general.architecture": _ARCHITECTURE, "general.name": model.folder.name}
+    if name is None and model.config.architecture in _PROFILES:
+        return _PROFILES[model.config.architecture]
+    metadata = {
+        "general.architecture": model.text_architecture,
+        "general.name": model.folder.name,
+    }
     return profiles.choose(metadata, name).profile
 
 

@@ -1,7 +1,7 @@
 """Which tensor of a checkpoint becomes which tensor of a GGUF file.
 
-Names follow llama.cpp's converter (``conversion/qwenvl.py`` of the pinned tree); a test compares
-the files with that converter's.
+Names follow llama.cpp's converter (``conversion/qwenvl.py`` and ``qwen3vl.py`` of the pinned tree);
+a test compares the files with that converter's.
 """
 
 from __future__ import annotations
@@ -147,12 +147,12 @@ def text(config: Config, found: Mapping[str, Tensor]) -> Iterator[Target]:
 
 def linear_shapes(config: TextConfig) -> dict[str, Shape]:
     """``{module of a layer: (outputs, inputs)}``."""
-    hidden, ffn, n_kv = config.hidden, config.ffn, config.n_kv
+    hidden, ffn, n_q, n_kv = config.hidden, config.ffn, config.n_q, config.n_kv
     return {
-        "self_attn.q_proj": (hidden, hidden),
+        "self_attn.q_proj": (n_q, hidden),
         "self_attn.k_proj": (n_kv, hidden),
         "self_attn.v_proj": (n_kv, hidden),
-        "self_attn.o_proj": (hidden, hidden),
+        "self_attn.o_proj": (hidden, n_q),
         "mlp.gate_proj": (ffn, hidden),
         "mlp.up_proj": (ffn, hidden),
         "mlp.down_proj": (hidden, ffn),
@@ -169,8 +169,11 @@ def _decoder(config: TextConfig) -> Iterator[Target]:
         for module, shape in linear_shapes(config).items():
             name = f"{ours}{LINEAR[module]}"
             yield Target(f"{name}.weight", f"{theirs}{module}.weight", shape)
-            if module in _BIASED:
+            if module in _BIASED and not config.is_qwen3:
                 yield Target(f"{name}.bias", f"{theirs}{module}.bias", shape[:1])
+        for letter in "qk" if config.is_qwen3 else "":
+            name = f"{theirs}self_attn.{letter}_norm.weight"
+            yield Target(f"{ours}attn_{letter}_norm.weight", name, (config.head,))
     yield Target("output_norm.weight", "norm.weight", vector)
 
 
@@ -184,6 +187,9 @@ def vision(config: VisionConfig, language: TextConfig) -> Iterator[Target]:
             embedding,
             frame=frame,
         )
+    if config.n_positions is not None:
+        yield from _qwen3_vision(config, config.n_positions, language)
+        return
     windowed = config.window is not None
     for i in range(config.layers):
         ours, theirs = f"v.blk.{i}.", f"visual.blocks.{i}."
@@ -208,6 +214,31 @@ def vision(config: VisionConfig, language: TextConfig) -> Iterator[Target]:
     yield from _norm("v.post_ln", "visual.merger.ln_q", config.hidden, not windowed)
     yield from _linear("mm.0", "visual.merger.mlp.0", config.merged, config.merged)
     yield from _linear("mm.2", "visual.merger.mlp.2", language.hidden, config.merged)
+
+
+def _qwen3_vision(config: VisionConfig, n_positions: int, language: TextConfig) -> Iterator[Target]:
+    hidden = config.hidden
+    yield Target("v.patch_embd.bias", "visual.patch_embed.proj.bias", (hidden,))
+    yield Target("v.position_embd.weight", "visual.pos_embed.weight", (n_positions, hidden))
+    for i in range(config.layers):
+        ours, theirs = f"v.blk.{i}.", f"visual.blocks.{i}."
+        for norm in ("1", "2"):
+            yield from _norm(f"{ours}ln{norm}", f"{theirs}norm{norm}", hidden, has_bias=True)
+        for name, module, n_out, n_in in (
+            ("attn_qkv", "attn.qkv", 3 * hidden, hidden),
+            ("attn_out", "attn.proj", hidden, hidden),
+            ("ffn_up", "mlp.linear_fc1", config.ffn, hidden),
+            ("ffn_down", "mlp.linear_fc2", hidden, config.ffn),
+        ):
+            yield from _linear(f"{ours}{name}", f"{theirs}{module}", n_out, n_in)
+    mergers = [("v.post_ln", "mm.0", "mm.2", "visual.merger.", hidden)]
+    for k, layer in enumerate(config.deepstack):
+        ours, theirs = f"v.deepstack.{layer}.", f"visual.deepstack_merger_list.{k}."
+        mergers.append((f"{ours}norm", f"{ours}fc1", f"{ours}fc2", theirs, config.merged))
+    for norm, first, second, theirs, width in mergers:
+        yield from _norm(norm, f"{theirs}norm", width, has_bias=True)
+        yield from _linear(first, f"{theirs}linear_fc1", config.merged, config.merged)
+        yield from _linear(second, f"{theirs}linear_fc2", language.hidden, config.merged)
 
 
 def _linear(ours: str, theirs: str, n_out: int, n_in: int) -> Iterator[Target]:
