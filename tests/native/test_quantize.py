@@ -353,7 +353,7 @@ def raw_fields(path: Path) -> dict[str, list[bytes]]:
 def test_keys_are_kept(
     part: str, alignment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = gguf_writer._begin
+    begin = gguf_writer.begin
 
     def begin_oddly(*args: Any) -> Any:
         into = begin(*args)
@@ -367,7 +367,7 @@ def test_keys_are_kept(
             into.add_custom_alignment(alignment)
         return into
 
-    monkeypatch.setattr(gguf_writer, "_begin", begin_oddly)
+    monkeypatch.setattr(gguf_writer, "begin", begin_oddly)
     write = gguf_writer.write_text if part == "text" else gguf_writer.write_mmproj
     source = write(tiny.MODELS["qwen25_small"], golden.weights("qwen25_small"), tmp_path / "in")
     made = quantize_model(source, tmp_path / "out", "q8_0")
@@ -532,14 +532,14 @@ def test_sources(tiny_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     damaged.write_bytes(text.read_bytes().replace(b"qwen2vl", b"qwen9vl"))
     with pytest.raises(InputError, match=r"llama\.cpp chooses no types .* architecture"):
         quantize_model(damaged, target)
-    begin = gguf_writer._begin
+    begin = gguf_writer.begin
 
     def begin_split(*args: Any) -> Any:
         into = begin(*args)
         into.add_uint16("split.count", 3)
         return into
 
-    monkeypatch.setattr(gguf_writer, "_begin", begin_split)
+    monkeypatch.setattr(gguf_writer, "begin", begin_split)
     gguf_writer.write_text(tiny.MODELS["qwen25_small"], golden.weights("qwen25_small"), damaged)
     attempt(damaged, "one of 3 parts")
 

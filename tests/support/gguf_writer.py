@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from support import tiny
 from support.tiny import TinyModel, Weights
+from support.vocabulary import Vocabulary
 
 FileType = Literal["F32", "F16", "BF16", "Q8_0"]
 FILE_TYPES: tuple[FileType, ...] = ("F32", "F16", "BF16", "Q8_0")
@@ -31,7 +32,7 @@ _FTYPE = {
     "BF16": gguf.LlamaFileType.MOSTLY_BF16,
     "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
 }
-_TEXT_NAMES = {
+TEXT_NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -72,7 +73,7 @@ def text_tensors(weights: Weights) -> Iterator[tuple[str, NDArray[np.float32]]]:
         else:
             _, index, rest = name.split(".", 2)
             module, kind = rest.rsplit(".", 1)
-            yield f"blk.{index}.{_TEXT_NAMES[module]}.{kind}", value
+            yield f"blk.{index}.{TEXT_NAMES[module]}.{kind}", value
 
 
 def vision_tensors(
@@ -115,18 +116,20 @@ def _tensor_type(name: str, value: NDArray[np.float32], file_type: FileType) -> 
     return file_type
 
 
-def _add_tensors(
+def add_tensors(
     writer: gguf.GGUFWriter,
     tensors: Iterator[tuple[str, NDArray[np.float32]]],
     file_type: FileType,
 ) -> None:
+    """Adds tensors, each in the type that a file of ``file_type`` has for it."""
     for name, value in tensors:
         qtype = gguf.GGMLQuantizationType[_tensor_type(name, value, file_type)]
         data = gguf.quants.quantize(np.ascontiguousarray(value), qtype)
         writer.add_tensor(name, data, raw_dtype=qtype)
 
 
-def _add_typed(writer: gguf.GGUFWriter, tensors: Typed | None) -> None:
+def add_typed(writer: gguf.GGUFWriter, tensors: Typed | None) -> None:
+    """Adds tensors with the type of each."""
     for name, (value, type_name) in (tensors or {}).items():
         if type_name.startswith("I"):
             writer.add_tensor(name, np.ascontiguousarray(value, f"int{type_name[1:]}"))
@@ -136,14 +139,18 @@ def _add_typed(writer: gguf.GGUFWriter, tensors: Typed | None) -> None:
         writer.add_tensor(name, data, raw_dtype=qtype)
 
 
-def _finish(writer: gguf.GGUFWriter) -> None:
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Writes the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _begin(path: Path, arch: str, kind: str, name: str, file_type: FileType, extra: Any) -> Any:
+def begin(
+    path: Path, arch: str, kind: str, name: str, file_type: FileType, extra: Any = None
+) -> Any:
+    """A writer with what every file begins with; ``extra`` holds further string keys."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, arch)
     writer.add_type(kind)
@@ -153,6 +160,23 @@ def _begin(path: Path, arch: str, kind: str, name: str, file_type: FileType, ext
     writer.add_file_type(_FTYPE[file_type])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     return writer
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, vocab: Vocabulary, *, eos: str = "<|im_end|>") -> None:
+    """Adds a vocabulary of the Qwen2 family."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(list(vocab.tokens))
+    writer.add_token_types(list(vocab.types))
+    if vocab.merges:
+        writer.add_token_merges(list(vocab.merges))
+    else:
+        # llama.cpp requires the key; GGUFWriter drops an empty array.
+        writer.add_token_merges([""])
+    writer.add_eos_token_id(vocab.id(eos))
+    writer.add_pad_token_id(vocab.id("<|endoftext|>"))
+    writer.add_bos_token_id(vocab.id("<|endoftext|>"))
+    writer.add_add_bos_token(False)
 
 
 def write_text(
@@ -181,7 +205,7 @@ def write_text(
         ``path``.
     """
     vocab = model.vocab
-    writer = _begin(path, "qwen2vl", "model", name or model.name, file_type, metadata)
+    writer = begin(path, "qwen2vl", "model", name or model.name, file_type, metadata)
     writer.add_block_count(model.layers)
     writer.add_context_length(CONTEXT_LENGTH)
     writer.add_embedding_length(model.hidden)
@@ -191,22 +215,10 @@ def write_text(
     writer.add_rope_dimension_sections([*model.mrope_section, 0])
     writer.add_rope_freq_base(model.rope_theta)
     writer.add_layer_norm_rms_eps(model.rms_norm_eps)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(list(vocab.tokens))
-    writer.add_token_types(list(vocab.types))
-    if vocab.merges:
-        writer.add_token_merges(list(vocab.merges))
-    else:
-        # llama.cpp requires the key; GGUFWriter drops an empty array.
-        writer.add_token_merges([""])
-    writer.add_eos_token_id(vocab.id("<|im_end|>"))
-    writer.add_pad_token_id(vocab.id("<|endoftext|>"))
-    writer.add_bos_token_id(vocab.id("<|endoftext|>"))
-    writer.add_add_bos_token(False)
-    _add_tensors(writer, text_tensors(weights), file_type)
-    _add_typed(writer, extra)
-    _finish(writer)
+    add_vocabulary(writer, vocab)
+    add_tensors(writer, text_tensors(weights), file_type)
+    add_typed(writer, extra)
+    finish(writer)
     return path
 
 
@@ -240,7 +252,7 @@ def write_mmproj(
         ``path``.
     """
     is_qwen25 = model.family == "qwen2_5_vl"
-    writer = _begin(path, "clip", "mmproj", name or model.name, file_type, metadata)
+    writer = begin(path, "clip", "mmproj", name or model.name, file_type, metadata)
     writer.add_clip_has_vision_encoder(True)
     writer.add_vision_projection_dim(model.hidden)
     writer.add_vision_image_size(560)
@@ -262,9 +274,9 @@ def write_mmproj(
     else:
         writer.add_clip_projector_type("qwen2vl_merger")
     writer.add_vision_attention_layernorm_eps(tiny.VISION_EPS)
-    _add_tensors(writer, vision_tensors(weights, weight_flat), file_type)
-    _add_typed(writer, extra)
-    _finish(writer)
+    add_tensors(writer, vision_tensors(weights, weight_flat), file_type)
+    add_typed(writer, extra)
+    finish(writer)
     return path
 
 
@@ -275,8 +287,8 @@ def write_projector(path: Path, tensors: Typed) -> Path:
         ``path``.
     """
     writer = gguf.GGUFWriter(path, "projector")
-    _add_typed(writer, tensors)
-    _finish(writer)
+    add_typed(writer, tensors)
+    finish(writer)
     return path
 
 
@@ -317,7 +329,7 @@ def write_adapter(
             add(key, value)
     for name, (low, high) in pairs.items():
         tensors = {f"{name}.lora_a": (low, file_type), f"{name}.lora_b": (high, file_type)}
-        _add_typed(writer, tensors)
-    _add_typed(writer, extra)
-    _finish(writer)
+        add_typed(writer, tensors)
+    add_typed(writer, extra)
+    finish(writer)
     return path

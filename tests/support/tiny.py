@@ -13,7 +13,7 @@ Example:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -239,9 +239,14 @@ def weights(model: TinyModel) -> Weights:
     Returns:
         transformers' parameter names to float32 arrays, in a fixed order.
     """
-    rng = np.random.Generator(np.random.PCG64(model.seed))
+    return draw(_shapes(model), model.seed)
+
+
+def draw(shapes: Iterable[tuple[str, tuple[int, ...]]], seed: int) -> Weights:
+    """Draws parameters of these names and shapes."""
+    rng = np.random.Generator(np.random.PCG64(seed))
     result = {}
-    for name, shape in _shapes(model):
+    for name, shape in shapes:
         mean, std = _mean_std(name, shape)
         half_width = std * np.sqrt(3.0)
         values = (2.0 * rng.random(shape) - 1.0) * half_width + mean

@@ -236,12 +236,12 @@ def test_has_a_vision_tower(value: tuple[str, Any] | None) -> None:
     refuse_tower(tower({"clip.has_vision_encoder": value}), "the file has no vision tower")
 
 
-@pytest.mark.parametrize("value", [None, ("str", "mlp"), ("str", "qwen3vl_merger")])
+@pytest.mark.parametrize("value", [None, ("str", "mlp"), ("str", "gemma3")])
 def test_projector(value: tuple[str, Any] | None) -> None:
     named = value[1] if value else None
     refuse_tower(
         tower({"clip.projector_type": value}),
-        f"projector type {named!r} is not supported; Qwen2-VL, Qwen2.5-VL are",
+        f"projector type {named!r} is not supported; Qwen2-VL, Qwen2.5-VL, Qwen3-VL are",
     )
 
 

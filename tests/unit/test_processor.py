@@ -11,7 +11,7 @@ from PIL import Image
 from jmm.errors import InputError
 from jmm.preprocess import CLIP_MEAN, CLIP_STD, preprocess
 from jmm.processor import Processor
-from jmm.profiles import JINA_V4, QWEN_VL
+from jmm.profiles import GME_QWEN2_VL, JINA_V4, QWEN_VL
 
 FILE = {
     "clip.vision.image_min_pixels": 4000,
@@ -93,3 +93,16 @@ def test_pictures_are_cut_with_these_settings() -> None:
     assert (1, grid_h, grid_w) == tuple(grid)
     assert grid_h * grid_w * 14 * 14 <= 50_000
     np.testing.assert_array_equal(patches, wanted)
+
+
+def test_a_resize_before_the_others() -> None:
+    picture = Image.fromarray(np.arange(2000 * 30 * 3, dtype=np.uint8).reshape(30, 2000, 3))
+    processor = Processor.of({}, GME_QWEN2_VL, None, None)
+    between = picture.resize((1988, 28), Image.Resampling.BICUBIC)
+    limits = {"min_pixels": 256 * 784, "max_pixels": 1280 * 784}
+    wanted, (_, grid_h, grid_w) = preprocess(between, **limits)
+    patches, *grid = processor(picture)
+    np.testing.assert_array_equal(patches, wanted)
+    assert grid == [grid_h, grid_w]
+    assert processor.n_tokens(picture) == grid_h * grid_w // 4
+    assert not np.array_equal(patches, preprocess(picture, **limits)[0])

@@ -178,3 +178,29 @@ def test_unknown_name(name: object) -> None:
 def test_unknown_name_in_the_file() -> None:
     with pytest.raises(InputError, match=r"jmm\.profile of the model is 'other'.*qwen2\.5-vl"):
         choose({"jmm.profile": "other"})
+
+
+@pytest.mark.parametrize(
+    ("value", "profile"),
+    [
+        ("Gme Qwen2 VL 2B Instruct", "gme-qwen2-vl"),
+        ("Alibaba-NLP/gme-Qwen2-VL-7B-Instruct", "gme-qwen2-vl"),
+        ("colqwen2-v1.0", "colqwen2"),
+        ("ColQwen2.5-v0.2", "colqwen2.5"),
+        ("colqwen2_5", "colqwen2.5"),
+        ("Qwen3-VL-Embedding-2B", "qwen3-vl-embedding"),
+        ("Qwen3 VL Embedding 8B", "qwen3-vl-embedding"),
+        ("Qwen3-VL-8B-Instruct", "qwen3-vl"),
+    ],
+)
+def test_further_families_by_name(value: str, profile: str) -> None:
+    architecture = "qwen3vl" if profile.startswith("qwen3") else "qwen2vl"
+    metadata = {"general.architecture": architecture, "general.name": value}
+    assert choose(metadata).profile.name == profile
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
+def test_special_tokens_are_listed(profile) -> None:
+    prompts = [*profile.query.values(), *profile.document.values(), profile.image, profile.mixed]
+    used = {piece.token for prompt in prompts for piece in prompt or () if hasattr(piece, "token")}
+    assert used | set(profile.markers) == set(profile.specials)
