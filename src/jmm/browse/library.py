@@ -141,7 +141,7 @@ class Library:
         path, stamp = self._source(content)
         settings = self._index.settings
         # a PDF's page is rendered for the side that is wanted, with room to scale it down well
-        settings = settings._replace(max_pixels=min(settings.max_pixels, side**2))
+        settings = settings._replace(max_pixels=side**2)
         with self._picture_lock:
             picture = to_rgb(_read(path, content, number, settings)).copy()
         if not _is(stamp, path):
