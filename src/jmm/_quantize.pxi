@@ -106,6 +106,7 @@ def choose_types(architecture, dimensions, int file_type, tensors):
 
     Raises:
         InputError: llama.cpp does not know the architecture or the dimensions.
+        OutOfMemoryError: There is no memory for it.
     """
     cdef quant.llama_quant_model_desc shape = [b"", 0, 0, 0, 0, 0, 0, 0, 0]
     cdef _Chooser chooser = _Chooser()
@@ -117,6 +118,8 @@ def choose_types(architecture, dimensions, int file_type, tensors):
     try:
         chooser._open(&shape)
         return chooser._choose(file_type, tensors)
+    except MemoryError:
+        raise OutOfMemoryError("no memory to choose types of weights") from None
     except RuntimeError as error:
         what = "llama.cpp chooses no types for this model"
         raise _assertion_error(InputError, what) or InputError(f"{what}: {error}") from None
