@@ -101,8 +101,11 @@ class Header:
         """Builds it from what `_core.read_gguf` returns.
 
         Raises:
-            ModelLoadError: The file ends before its tensors do.
+            ModelLoadError: The file ends before its tensors do, or a tensor is empty.
         """
+        for name, (_, shape, _) in tensors.items():
+            if 0 in shape:
+                raise ModelLoadError(f"{path}: tensor {name} has shape {shape}; it holds nothing")
         size = Path(path).stat().st_size
         end = max((end for _, _, end in tensors.values()), default=0)
         if end > size:
@@ -160,20 +163,23 @@ class Header:
         """``general.architecture``, empty if the file has none."""
         return str(self.metadata.get("general.architecture", ""))
 
-    def array(self, name: str) -> npt.NDArray[np.float32]:
-        """A small tensor's values, float32, slowest axis first; axes of 1 at the front are dropped.
+    def array(self, name: str, n_axes: int) -> npt.NDArray[np.float32]:
+        """A small tensor's values, float32, slowest axis first.
 
         Raises:
-            ModelLoadError: It is neither F32, F16 nor BF16, or holds NaN or infinity.
+            ModelLoadError: It is neither F32, F16 nor BF16, has more axes, or holds NaN or
+                infinity.
         """
         dtype = _FLOATS.get(self.dtypes[name])
         if dtype is None:
             raise self.fail(
                 f"tensor {name} has type {self.dtypes[name]}; f32, f16 or bf16 is needed"
             )
-        shape = self.shapes[name][::-1]
-        while len(shape) > 1 and shape[0] == 1:
-            shape = shape[1:]
+        shape = self.shapes[name][:n_axes][::-1]
+        if math.prod(shape) != math.prod(self.shapes[name]):
+            raise self.fail(
+                f"tensor {name} has shape {self.shapes[name]}; {n_axes} axes are needed"
+            )
         size = math.prod(shape)
         start = self.ends[name] - size * np.dtype(dtype).itemsize
         stored = np.fromfile(self.parts.get(name, self.path), dtype, size, offset=start)

@@ -52,7 +52,7 @@ class Projector:
         names = (f"{WEIGHT}.lora_a", f"{WEIGHT}.lora_b")
         if names[0] not in adapter.shapes:
             return self
-        low, high = (adapter.array(name) for name in names)  # [rank, n_embd], [dim, rank]
+        low, high = (adapter.array(name, 2) for name in names)  # [rank, n_embd], [dim, rank]
         if low.shape[1:] != self.weight.shape[:1] or high.shape != (self.dim, low.shape[0]):
             raise adapter.fail(
                 f"{names[0]} and {names[1]} are {list(low.shape)} and {list(high.shape)}; they "
@@ -90,10 +90,7 @@ def read(header: Header) -> Projector:
     for name in (WEIGHT, BIAS):
         if name not in header.shapes:
             raise header.fail(f"the file has no tensor {name}, of the multi-vector projector")
-    weight = header.array(WEIGHT)
-    if weight.ndim != 2:
-        raise header.fail(f"tensor {WEIGHT} has shape {list(weight.shape)}; two axes are needed")
-    bias = header.array(BIAS)
+    weight, bias = header.array(WEIGHT, 2), header.array(BIAS, 1)
     if bias.shape != weight.shape[:1]:
         raise header.fail(f"tensor {BIAS} has shape {list(bias.shape)}; {len(weight)} is needed")
     return Projector(np.ascontiguousarray(weight.T), bias)

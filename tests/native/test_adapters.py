@@ -150,6 +150,38 @@ def test_embeddings(folder: Path, tmp_path: Path) -> None:
             assert relative(adapted.encode_document([item])[0], vector) < RELATIVE
 
 
+def test_rank_one(folder: Path, tmp_path: Path) -> None:
+    """A half of one row has two axes all the same."""
+    native = extras.native_names(PAIRS["code"])
+    one = {
+        name: (low[:1], np.ascontiguousarray(high[:, :1])) for name, (low, high) in native.items()
+    }
+    path = gguf_writer.write_adapter(tmp_path / "one.gguf", one, alpha=extras.ALPHA)
+    rest = {
+        name: (np.concatenate([low[:1], 0 * low[1:]]), high * extras.RANK)
+        for name, (low, high) in native.items()
+    }
+    same = gguf_writer.write_adapter(tmp_path / "same.gguf", rest, alpha=extras.ALPHA)
+    with load(folder, adapters={"one": path, "same": same}) as embedder:
+        for options in ({}, {"multi_vector": True}):
+            one_by_one = embedder.encode_query(ITEMS[0], task="one", **options)
+            right = embedder.encode_query(ITEMS[0], task="same", **options)
+            assert relative(one_by_one, right) < RELATIVE
+
+
+def test_alpha_of_zero_is_no_scale(folder: Path, tmp_path: Path) -> None:
+    """llama.cpp's rule, which holds for the projector as well."""
+    pairs = extras.native_names(PAIRS["code"])
+    paths = {
+        str(alpha): gguf_writer.write_adapter(tmp_path / f"{alpha}.gguf", pairs, alpha=float(alpha))
+        for alpha in (0, extras.RANK)
+    }
+    with load(folder, adapters=paths) as embedder:
+        for options in ({}, {"multi_vector": True}):
+            zero, rank = (embedder.encode_query(ITEMS[0], task=task, **options) for task in paths)
+            np.testing.assert_array_equal(zero, rank)
+
+
 def test_switching(folder: Path, embedder: Embedder) -> None:
     """Tasks in turn, over calls of equal shape: each has the bits of an embedder of its own."""
     own = {}
@@ -308,6 +340,12 @@ def _changed(kind: str) -> tuple[extras.Pairs, gguf_writer.Typed, str]:
             "three axes": {name: (np.stack([low, low]), np.stack([high, high]))},
             "b of three axes": {name: (low, np.stack([high, high]))},
             "one axis": {name: (low[0], high[:, 0])},
+            "rank 0": {name: (low[:0], high[:, :0])},
+            "a is empty": {name: (low[:0], high)},
+            "b is empty": {name: (low, high[:0])},
+            "projector of rank 0": {WEIGHT: (pairs[WEIGHT][0][:0], pairs[WEIGHT][1][:, :0])},
+            "projector of three axes": {WEIGHT: tuple(np.stack([x, x]) for x in pairs[WEIGHT])},
+            "projector infinite": {WEIGHT: tuple(x * 1e30 for x in pairs[WEIGHT])},
             "no such layer": {"blk.9.attn_q.weight": (low, high)},
             "no such tensor": {"blk.1.attn_z.weight": (low, high)},
             "a vector": {"blk.1.attn_norm.weight": (low, high)},
@@ -348,6 +386,9 @@ KINDS = (
     "three axes",
     "b of three axes",
     "one axis",
+    "rank 0",
+    "a is empty",
+    "b is empty",
     "no such layer",
     "no such tensor",
     "a vector",
@@ -362,6 +403,9 @@ KINDS = (
     "projector too short",
     "projector swapped",
     "projector of one axis",
+    "projector of rank 0",
+    "projector of three axes",
+    "projector infinite",
     "projector NaN",
     "projector overflows",
 )
@@ -371,7 +415,9 @@ KINDS = (
 def test_pairs_that_do_not_fit(kind: str, folder: Path, tmp_path: Path) -> None:
     pairs, extra, _ = _changed(kind)
     path = gguf_writer.write_adapter(tmp_path / "a.gguf", pairs, alpha=1, extra=extra)
-    refused(path, r"a\.gguf: ", folder)
+    empty = kind.endswith(("rank 0", "is empty"))
+    why = r"tensor \S+ has shape .*; it holds nothing" if empty else ""
+    refused(path, rf"a\.gguf: {why}", folder)
 
 
 def test_nothing_in_it(folder: Path, tmp_path: Path) -> None:

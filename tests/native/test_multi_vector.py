@@ -269,6 +269,9 @@ def _damage(kind: str) -> dict[str, tuple[np.ndarray, str]]:
         "three axes": {WEIGHT: (np.stack([weight, weight]), "F32")},
         "transposed": {WEIGHT: (np.ascontiguousarray(weight.T), "F32")},
         "too narrow": {WEIGHT: (np.ascontiguousarray(weight[:, :-4]), "F32")},
+        "no dimension": {WEIGHT: (weight[:0], "F32"), BIAS: (bias[:0], "F32")},
+        "no columns": {WEIGHT: (weight[:, :0], "F32")},
+        "an empty bias": {BIAS: (bias[:0], "F32")},
         "quantised": {WEIGHT: (weight, "Q8_0")},
         "whole numbers": {WEIGHT: (weight, "I32")},
         "another bias": {BIAS: (bias[:-1], "F32")},
@@ -285,6 +288,9 @@ DAMAGES = (
     "three axes",
     "transposed",
     "too narrow",
+    "no dimension",
+    "no columns",
+    "an empty bias",
     "quantised",
     "whole numbers",
     "another bias",
@@ -308,6 +314,18 @@ def test_unusable(where: str, kind: str, files: Files, tmp_path: Path) -> None:
     named = "multi_vector_projector|hidden states have"
     with pytest.raises(ModelLoadError, match=named):
         Embedder(text, **options).close()
+
+
+def test_one_dimension(files: Files, tmp_path: Path) -> None:
+    """A weight of one row has two axes all the same."""
+    tensors = {WEIGHT: (PROJECTOR.weight[:1], "F32"), BIAS: (PROJECTOR.bias[:1], "F32")}
+    path = gguf_writer.write_projector(tmp_path / "p.gguf", tensors)
+    with Embedder(files[0], projector=path, n_threads=1) as embedder:
+        assert embedder.multi_vector_dim == 1
+        vectors = embedder.encode_query("a", multi_vector=True, normalize=False)
+    with Embedder(files[0], n_threads=1) as embedder:
+        right = embedder.encode_query("a", multi_vector=True, normalize=False)
+    np.testing.assert_allclose(vectors, right[:, :1], atol=2e-5)
 
 
 def test_maxsim(plain: Embedder) -> None:

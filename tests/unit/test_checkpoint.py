@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -430,6 +431,14 @@ def test_cut_short(tmp_path: Path) -> None:
     tensors = {"a": ("f32", (4, 1, 1, 1), 1235), "b": ("f32", (4, 1, 1, 1), 80)}
     with pytest.raises(ModelLoadError, match=r"cut short: it has 1,234 bytes and .* 1,235;"):
         Header.of(str(path), {}, tensors)
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 1, 1), (4, 0, 1, 1), (4, 2, 0, 1)])
+def test_empty_tensors(shape: tuple[int, ...], tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"x" * 1234)
+    with pytest.raises(ModelLoadError, match=re.escape(f"tensor a has shape {shape}; it holds")):
+        Header.of(str(path), {}, {"a": ("f32", shape, 80)})
 
 
 @pytest.mark.parametrize(
