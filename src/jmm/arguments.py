@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -121,6 +123,22 @@ def listed(items: object, what: str) -> list[Any]:
     if refused or not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0:
         raise InputError(f"{type(items).__name__} given; one of the {what} or an iterable of them")
     return list(items)
+
+
+def path(name: str, value: object) -> Path:
+    """``value`` as the path of a file.
+
+    Raises:
+        InputError: It is no path, or holds what no name of a file can.
+    """
+    try:
+        found = os.fsdecode(value)  # type: ignore[arg-type]
+        usable = b"\0" not in os.fsencode(found)
+    except (TypeError, UnicodeError):
+        usable = False
+    if not usable:
+        raise InputError(f"{name} is {value!r}; the path of a file is needed")
+    return Path(found)
 
 
 def picker(key: str | Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:

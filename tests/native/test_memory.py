@@ -151,6 +151,22 @@ def test_first_calls_within_any_limit(call: str, files: tuple[Path, Path]) -> No
     assert set(lines[:-1]) <= set(survived)
 
 
+def test_choosing_types_for_a_great_file() -> None:
+    lines = run(
+        LIMIT
+        + """
+def choose(n):
+    tensors = [("blk.0.attn_q.weight", 0, (32, 32, 1, 1))] * n
+    return lambda: _core.choose_types("qwen2vl", (1, 1, 1, 0), 7, tensors)
+
+great = choose(400_000)  # over 100 MB as ggml's tensors
+print(under(48, great))
+print(raised(choose(1)))
+"""
+    )
+    assert lines == ["OutOfMemoryError", "nothing"]
+
+
 def test_an_item_too_large_is_a_row_of_nan() -> None:
     lines = run(
         LIMIT

@@ -47,7 +47,7 @@ def names(folder: Path) -> list[str]:
     [
         ("os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt"),
         ("raise OSError(28, 'No space left on device')", "OSError"),
-        ("raise MemoryError", "MemoryError"),
+        ("raise MemoryError", "OutOfMemoryError"),
     ],
 )
 def test_nothing_is_left_of_a_run_that_failed(

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path, PurePath
 
 import numpy as np
 import pytest
 
-from jmm.arguments import Options, check_patches, count, listed, split_patches, text, whole
+from jmm.arguments import (
+    Options,
+    check_patches,
+    count,
+    listed,
+    path,
+    split_patches,
+    text,
+    whole,
+)
 from jmm.errors import InputError
 
 N_ELEM = 1176
@@ -152,6 +162,19 @@ def test_text_without_lone_surrogates(value: str, shown: str, position: int) -> 
         text(value)
     assert f"{shown} at position {position};" in str(caught.value)
     assert "errors='replace'" in str(caught.value)
+
+
+def test_path(tmp_path: Path) -> None:
+    for value in (tmp_path, str(tmp_path), str(tmp_path).encode(), PurePath(tmp_path)):
+        assert path("target", value) == tmp_path
+    odd = "a\udcffb"  # a byte that is no UTF-8, as os.listdir gives it
+    assert path("target", odd) == Path(odd)
+
+
+@pytest.mark.parametrize("value", [None, 3, ["a"], open, "a\0b", b"\0", "\ud800"], ids=repr)
+def test_path_refuses(value: object) -> None:
+    with pytest.raises(InputError, match=r"^target is .*; the path of a file is needed$"):
+        path("target", value)
 
 
 def test_one_grid_of_one_axis_is_one_picture() -> None:

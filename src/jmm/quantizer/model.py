@@ -30,8 +30,8 @@ class QuantizedFile:
         n_bytes: Its size.
         n_source_bytes: The size of the file that it was made of.
         tensor_types: ``{type: number of tensors}``.
-        ffn_length: Width of a vision tower's feed-forward layers before and after it was padded
-            with zeros, None if it was not.
+        ffn_length: Width of the feed-forward layers before and after they were padded with zeros,
+            of the widest that were; None if none was.
     """
 
     path: Path
@@ -66,9 +66,9 @@ def quantize_model(
     Takes a language model or a vision tower (mmproj) of a family that jmm runs. Matrices get the
     type; norms, biases and the patch embedding stay as they are, and so does every key of the
     file but ``general.file_type`` and ``general.quantization_version``. A mixture such as
-    ``q4_k_m`` gives some tensors more bits, as llama.cpp's quantizer does. The feed-forward
-    layers of a tower are padded with zeros where their width is no multiple of the type's block,
-    which changes no vector.
+    ``q4_k_m`` gives some tensors more bits, as llama.cpp's quantizer does. Feed-forward layers
+    are padded with zeros where their width is no multiple of the type's block, which changes no
+    vector; the key that tells their width is set.
 
     The file appears under its name when it is whole and on the disk. Beside the header, each
     thread holds about 2 MB. Thread-safe; Ctrl-C stops it.
@@ -89,6 +89,7 @@ def quantize_model(
         InputError: An argument is not allowed, or a tensor cannot have the type.
         ModelLoadError: The source cannot be read, is no model that jmm runs, or holds a weight
             that is NaN, infinite or too great for the type.
+        OutOfMemoryError: There is no memory for the pieces in work.
         OSError: The target cannot be written.
 
     Example:
@@ -100,11 +101,12 @@ def quantize_model(
         >>> made.n_bytes < made.n_source_bytes
         True
     """
-    if file_type not in FILE_TYPES:
+    if not isinstance(file_type, str) or file_type not in FILE_TYPES:
         raise InputError(f"file_type is {file_type!r}; allowed are {', '.join(FILE_TYPES)}")
     n_threads = arguments.count("n_threads", n_threads, runtime.MAX_THREADS)
+    new = arguments.path("target", target)
     header, found = _read(source)
-    old, new = Path(header.path), Path(os.fsdecode(target))
+    old = Path(header.path)
     if new.exists() and new.samefile(old):
         raise InputError(f"{new}: this is the source itself; write to another file")
     plan = make_plan(header, found, file_type, allow_requantize=allow_requantize)

@@ -124,6 +124,7 @@ def write(
 
     Raises:
         ModelLoadError: The source is cut short, or holds a weight that its new type cannot.
+        OutOfMemoryError: There is no memory for a piece or a thread.
         OSError: Reading or writing failed.
     """
     header, placed = build_header(plan.keys, [new for _, new in plan.pairs], alignment)
@@ -142,6 +143,10 @@ def write(
                 pending.popleft()
         for future in pending:
             advance(future.result())
+    except OutOfMemoryError:
+        raise
+    except MemoryError:
+        raise OutOfMemoryError("no memory to convert weights; lower n_threads") from None
     finally:
         _stop(pool, pending)
     return size
