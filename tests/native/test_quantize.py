@@ -285,6 +285,89 @@ def test_padding_is_exact(
     )
 
 
+def write_text(path: Path, name: str, lengths: list[int] | None = None) -> Path:
+    """The language model; with ``lengths``, layers cut to them and a key that lists them."""
+    weights = dict(golden.weights(name))
+    for layer, length in enumerate(lengths or []):
+        for part, cut in (
+            ("gate", np.s_[:length]),
+            ("up", np.s_[:length]),
+            ("down", np.s_[:, :length]),
+        ):
+            key = f"model.language_model.layers.{layer}.mlp.{part}_proj.weight"
+            weights[key] = np.ascontiguousarray(weights[key][cut])
+    add = gguf.GGUFWriter.add_feed_forward_length
+    with pytest.MonkeyPatch.context() as patch:
+        if lengths:
+            patch.setattr(
+                gguf.GGUFWriter, "add_feed_forward_length", lambda self, _: add(self, lengths)
+            )
+        return gguf_writer.write_text(tiny.MODELS[name], weights, path)
+
+
+@pytest.mark.parametrize("lengths", [None, [172, 172]], ids=["one key", "a key per layer"])
+@pytest.mark.parametrize("multiple", [32, 256])
+def test_padding_of_a_language_model_is_exact(
+    multiple: int, lengths: list[int] | None, tiny_files: Files, tmp_path: Path
+) -> None:
+    text = write_text(tmp_path / "text.gguf", "qwen25_head80", lengths)
+    mmproj = tiny_files("qwen25_head80")[1]
+    padded(text, tmp_path / "padded.gguf", multiple)
+    new = -(-172 // multiple) * multiple
+    shapes = {name: value.shape for name, value in values(tmp_path / "padded.gguf").items()}
+    for part in ("up", "gate"):
+        assert shapes[f"blk.1.ffn_{part}.weight"] == (new, 96)
+    assert shapes["blk.1.ffn_down.weight"] == (96, new)
+    field = gguf.GGUFReader(tmp_path / "padded.gguf").fields["qwen2vl.feed_forward_length"]
+    assert field.contents() == (new if lengths is None else [new, new])
+    np.testing.assert_allclose(
+        vectors(tmp_path / "padded.gguf", mmproj), vectors(text, mmproj), atol=1e-6, rtol=0
+    )
+
+
+def test_layers_of_different_widths(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "in.gguf", "qwen25_head80", [172, 64])
+    made = quantize_model(source, tmp_path / "out.gguf", "q8_0")
+    assert made.ffn_length == (172, 192)
+    assert values(made.path)["blk.0.ffn_up.weight"].shape == (192, 96)
+    assert values(made.path)["blk.1.ffn_down.weight"].shape == (96, 64)
+    fields = gguf.GGUFReader(made.path).fields
+    assert fields["qwen2vl.feed_forward_length"].contents() == [192, 64]
+
+
+def test_a_padded_language_model_runs(tiny_files: Files, tmp_path: Path) -> None:
+    text, mmproj = tiny_files("qwen25_head80")
+    made = quantize_model(text, tmp_path / "out.gguf", "q8_0")
+    assert made.ffn_length == (172, 192)
+    assert not {kind for kind in types(made.path).values() if kind not in ("f32", "q8_0")}
+    assert (vectors(made.path, mmproj) * vectors(text, mmproj)).sum(axis=1).min() > 0.999
+
+
+@pytest.mark.parametrize("why", ["graph", "inner norm", "experts", "fused", "key"])
+def test_language_models_that_cannot_be_padded(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, extra = golden.weights("qwen25_head80"), {}
+    if why == "inner norm":
+        extra = {"blk.0.ffn_sub_norm.weight": (np.ones(172, np.float32), "F32")}
+    elif why == "experts":
+        extra = {"blk.0.ffn_up_exps.weight": (np.ones((2, 160, 96), np.float32), "F32")}
+    elif why == "fused":
+        weights = dict(weights)
+        name = "model.language_model.layers.1.mlp.up_proj.weight"
+        weights[name] = np.concatenate([weights[name]] * 2)
+    elif why == "key":
+        add = gguf.GGUFWriter.add_feed_forward_length
+        monkeypatch.setattr(
+            gguf.GGUFWriter, "add_feed_forward_length", lambda self, _: add(self, 160)
+        )
+    model = tiny.MODELS["qwen25_head80"]
+    source = gguf_writer.write_text(model, weights, tmp_path / "in.gguf", extra=extra)
+    if why == "graph":  # which keeps the greatest of the inner row alone
+        source.write_bytes(source.read_bytes().replace(b"qwen2vl", b"gemma3n"))
+    refuse(source, tmp_path, "q8_0", r"blk\.[01]\.ffn_down\.weight .* no multiple of 32")
+
+
 @pytest.mark.parametrize(
     ("name", "file_type", "length", "key"),
     [
@@ -432,7 +515,7 @@ def refuse(source: Path, tmp_path: Path, file_type: str, match: str, **options: 
         ("qwen25_small", 0, "q4_k_m", "token_embd.weight", [64, 803], "no multiple of 256"),
         ("qwen25_small", 1, "q6_k", "v.blk.0.attn_q.weight", [64, 64], "no multiple of 256"),
         ("qwen25_head80", 1, "iq4_xs", "v.blk.0.attn_q.weight", [160, 160], "multiple of 256"),
-        ("qwen25_head80", 0, "q8_0", "blk.0.ffn_down.weight", [172, 96], "no multiple of 32"),
+        ("qwen25_head80", 0, "iq4_xs", "token_embd.weight", [96, 803], "no multiple of 256"),
     ],
 )
 def test_a_type_that_cannot_hold_the_rows(
@@ -481,6 +564,18 @@ def test_arguments(tiny_files: Files, tmp_path: Path) -> None:
     refuse(source, tmp_path, "q9_0", "file_type is 'q9_0'; allowed are f32, bf16")
     refuse(source, tmp_path, "q8_0", "n_threads is 0", n_threads=0)
     refuse(source, tmp_path, "q8_0", "n_threads is 'two'", n_threads="two")
+    others: list[Any] = [None, 8, ["q8_0"], {"q8_0"}, b"q8_0"]
+    for file_type in others:
+        refuse(source, tmp_path, file_type, "file_type is .*; allowed are f32, bf16")
+    targets: list[Any] = [None, 3, ["out.gguf"], "a\0b", b"a\0b", "a\ud800b", open]
+    for target in targets:
+        with pytest.raises(InputError, match=r"^target is .*; the path of a file is needed$"):
+            quantize_model(source, target)
+    with pytest.raises(InputError, match="a model is the path"):
+        quantize_model(None, tmp_path / "out.gguf")  # type: ignore[arg-type]
+    with pytest.raises(ModelLoadError, match=r"no such file|cannot be opened"):
+        quantize_model("a\0b", tmp_path / "out.gguf")
+    assert quantize_model(source, str(tmp_path / "å.gguf").encode()).path.is_file()
 
 
 def test_targets(tiny_files: Files, tmp_path: Path) -> None:

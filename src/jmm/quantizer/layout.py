@@ -85,6 +85,12 @@ def u32(key: str, value: int) -> bytes:
     return _string(key) + struct.pack("<II", _U32, value)
 
 
+def u32_array(key: str, values: Sequence[int]) -> bytes:
+    """The bytes of a key that holds an array of uint32."""
+    head = struct.pack("<IIQ", _ARRAY, _U32, len(values))
+    return _string(key) + head + struct.pack(f"<{len(values)}I", *values)
+
+
 def read_layout(path: str, start: int, alignment: int) -> Layout:
     """Reads a header that `_core.read_gguf` has found to be sound.
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from jmm import _core, checkpoint
 from jmm.errors import InputError
-from jmm.quantizer import layout
+from jmm.quantizer import layout, padding
 from jmm.quantizer.layout import TYPES, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from jmm.checkpoint import Header
     from jmm.quantizer.layout import Layout
@@ -22,10 +22,8 @@ FILE_TYPES = _core.file_types()
 """``{name: (number in general.file_type, name of the type that most tensors get)}``."""
 
 _FLOATS = ("f32", "f16", "bf16")
-_FFN = re.compile(r"v\.blk\.\d+\.ffn_")
 _PROJECTOR = "multi_vector_projector."
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
-_FFN_KEY = "clip.vision.feed_forward_length"
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,8 @@ class Plan:
     Attributes:
         keys: As in `layout.Layout`.
         pairs: Per tensor what there is and what it becomes; the latter's offset means nothing.
-        ffn_length: Width of the tower's feed-forward layers before and after, None if it stays.
+        ffn_length: Width of the feed-forward layers before and after, the widest of those that
+            change; None if all stay.
     """
 
     keys: Mapping[str, bytes]
@@ -54,28 +53,30 @@ def make_plan(
     """Decides about every tensor.
 
     llama.cpp chooses which tensors are converted, and for a mixture such as Q4_K_M which type
-    each gets. The feed-forward layers of a vision tower are widened by zeros, which changes no
-    result, until their rows are whole blocks.
+    each gets. Feed-forward layers are widened by zeros, which changes no result, until their rows
+    are whole blocks (`padding`).
 
     Args:
         header: The file.
         found: The same file.
         file_type: One of `FILE_TYPES`.
         allow_requantize: Also convert weights that are quantized already.
-        ffn_multiple: Widen the feed-forward layers of a tower to a multiple of this as well.
+        ffn_multiple: Widen the feed-forward layers to a multiple of this as well.
 
     Raises:
         InputError: A tensor cannot have the type, or is quantized already, or all have it.
         ModelLoadError: The model is none that jmm can load.
     """
     number, base = FILE_TYPES[file_type]
-    shapes, ffn_length = {tensor.name: tensor.shape for tensor in found.tensors}, None
     if header.architecture == "clip":
         checkpoint.check_mmproj(header)
-        padded, ffn_length = _padded_ffn(header, math.lcm(TYPES[base][1], ffn_multiple))
-        shapes |= padded
     else:
         checkpoint.check_text(header)
+    shapes = {tensor.name: tensor.shape for tensor in found.tensors}
+    layers, multiple = padding.find(header), math.lcm(TYPES[base][1], ffn_multiple)
+    narrow = [layer for layer in layers if layer.width % multiple]
+    for layer in narrow:
+        shapes |= layer.widened(header, layout.aligned(layer.width, multiple))
     types = _choose(header, found.tensors, shapes, number)
     if base == "f32":
         types |= {tensor.name: "f32" for tensor in found.tensors if tensor.type in ("f16", "bf16")}
@@ -87,7 +88,8 @@ def make_plan(
         raise InputError(f"{header.path}: there is nothing to convert to {file_type}")
     if not allow_requantize:
         _check_sources(header, (old for old, _ in pairs if old.name in types))
-    _check_fit(header, [new for _, new in pairs if new.name in types], file_type)
+    widened = {f"{layer.outer}.weight" for layer in layers}
+    _check_fit(header, [new for _, new in pairs if new.name in types], widened, file_type)
     keys = {
         **found.keys,
         "general.file_type": layout.u32("general.file_type", number),
@@ -95,36 +97,11 @@ def make_plan(
             "general.quantization_version", _core.QUANTIZATION_VERSION
         ),
     }
-    if ffn_length and header.metadata[_FFN_KEY] == ffn_length[0]:
-        keys[_FFN_KEY] = layout.u32(_FFN_KEY, ffn_length[1])
-    return Plan(keys, pairs, ffn_length)
-
-
-def _padded_ffn(
-    header: Header, multiple: int
-) -> tuple[dict[str, tuple[int, ...]], tuple[int, int] | None]:
-    """New shapes of a tower's feed-forward tensors, and their old and new width.
-
-    Zeros stay zeros on their way: each activation of these towers gives 0 for 0.
-    """
-    n_embd = header.metadata["clip.vision.embedding_length"]
-    shapes: dict[str, tuple[int, ...]] = {}
-    lengths = None
-    for layer in range(header.metadata["clip.vision.block_count"]):
-        up, gate, down = (f"v.blk.{layer}.ffn_{part}" for part in ("up", "gate", "down"))
-        if header.shapes[f"{down}.weight"][0] == n_embd:  # named the other way round
-            up, down = down, up
-        n_ff = header.shapes[f"{up}.weight"][1]
-        width = -(-n_ff // multiple) * multiple
-        if width == n_ff:
-            continue
-        lengths = n_ff, width
-        shapes[f"{down}.weight"] = (width, n_embd)
-        for name in (up, gate):
-            if f"{name}.weight" in header.shapes:
-                shapes[f"{name}.weight"] = (n_embd, width)
-                shapes[f"{name}.bias"] = (width,)
-    return shapes, lengths
+    if not narrow:
+        return Plan(keys, pairs, None)
+    keys |= padding.lengths(header, layers, multiple)
+    widest = max(layer.width for layer in narrow)
+    return Plan(keys, pairs, (widest, layout.aligned(widest, multiple)))
 
 
 def _choose(
@@ -170,13 +147,15 @@ def _check_sources(header: Header, tensors: Iterable[Tensor]) -> None:
             )
 
 
-def _check_fit(header: Header, tensors: list[Tensor], file_type: str) -> None:
+def _check_fit(
+    header: Header, tensors: list[Tensor], widened: Collection[str], file_type: str
+) -> None:
+    """Names the types that can hold the model, whose ``widened`` tensors fit any."""
     base = FILE_TYPES[file_type][1]
     block = TYPES[base][1]
     for tensor in tensors:
         if tensor.n_columns % block:
-            # The feed-forward layers of a tower are widened to any block.
-            widths = {each.n_columns for each in tensors if not _FFN.match(each.name)}
+            widths = {each.n_columns for each in tensors if each.name not in widened}
             others = [
                 name
                 for name, (_, kind) in FILE_TYPES.items()
