@@ -15,21 +15,20 @@ A resize to the same size is only a copy, so there the ratio to it says nothing.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import statistics
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
+from common import jmm_build, options, table
 from PIL import Image
 
 from jmm.preprocess import grid_for, patchify, preprocess
 
+COLUMNS = ("resize", "patchify", "preprocess", "reference")
 LIMITS = {"min_pixels": 3136, "max_pixels": 602_112}
 SIZES = {
     "224x224 icon": (224, 224),
@@ -85,51 +84,44 @@ def seconds(call: Callable[[], object], threads: int, pictures: int) -> float:
     return (time.perf_counter() - start) / (threads * pictures)
 
 
-def measure(image: Image.Image, repeats: int) -> dict[str, dict[str, float]]:
+def measure(image: Image.Image, repeats: int) -> dict[str, list[dict[str, float]]]:
+    """Seconds per picture of all repetitions, on one thread and on two."""
     timed = calls(image)
     pictures = {name: max(1, round(0.05 / seconds(call, 1, 1))) for name, call in timed.items()}
-    samples: dict[tuple[str, int], list[float]] = {}
+    answers: dict[str, list[dict[str, float]]] = {name: [] for name in timed}
     for _ in range(repeats):
         for name, call in timed.items():
-            for threads in (1, 2):
-                taken = seconds(call, threads, pictures[name])
-                samples.setdefault((name, threads), []).append(taken * 1e3)
-    return {
-        name: {
-            "ms": round(statistics.median(samples[name, 1]), 3),
-            "ms_2_threads": round(statistics.median(samples[name, 2]), 3),
-        }
-        for name in timed
-    }
+            one, two = (seconds(call, threads, pictures[name]) for threads in (1, 2))
+            answers[name].append({"total": one, "total_2_threads": two})
+    return answers
+
+
+def tables(report: dict[str, Any]) -> str:
+    rows = []
+    for label, answers in report["cases"].items():
+        one, two = (
+            {name: table.median(some, field) for name, some in answers.items()}
+            for field in ("total", "total_2_threads")
+        )
+        cells = (
+            f"{one[name] * 1e3:.2f}, {two[name] * 1e3:.2f}" if name in one else "-"
+            for name in COLUMNS
+        )
+        rows.append([label, *cells, f"{one['patchify'] / one['resize']:.2f}"])
+    return table.markdown(["ms, 1 thread, 2 threads", *COLUMNS, "patchify / resize"], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="keep the results as JSON")
     arguments = parser.parse_args()
-    report = {
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs",
-        "python": platform.python_version(),
-        "pillow": PIL.__version__,
-        "numpy": np.__version__,
-        "repeats": arguments.repeats,
-        "sizes": {},
-    }
-    columns = ("resize", "patchify", "preprocess", "reference")
-    print(f"{'':22}" + "".join(f"{name:>22}" for name in columns))
-    print(f"{'':22}" + f"{'1 thread, 2 threads':>22}" * 4 + f"{'patchify/resize':>18}")
+    info = jmm_build.describe() | {"pillow": PIL.__version__}
+    report = options.begin(arguments, "preprocess", {"jmm": info}) | {"cases": {}}
     for label, (height, width) in SIZES.items():
-        row = measure(picture(height, width), arguments.repeats)
-        report["sizes"][label] = row
-        cells = (
-            f"{row[name]['ms']:.2f}, {row[name]['ms_2_threads']:.2f}" if name in row else "-"
-            for name in columns
-        )
-        ratio = row["patchify"]["ms"] / row["resize"]["ms"]
-        print(f"{label:22}" + "".join(f"{cell:>22}" for cell in cells) + f"{ratio:18.2f}")
-    if arguments.output:
-        arguments.output.write_text(json.dumps(report, indent=2) + "\n")
+        report["cases"][label] = measure(picture(height, width), arguments.repeats)
+        options.keep(arguments, report)
+    print(tables(report))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ from typing import Any
 
 import models
 import numpy as np
-from common import inputs, machine, options, table
+from common import inputs, jmm_build, options, table
 from common.shape import HELP_LAYERS, parse_layers, true_width
 from common.team import EngineError, Spec, Worker
 from numpy.typing import NDArray
 
-from jmm import build_info, quantize_model
+from jmm import quantize_model
 from support.tiny import TinyModel
 
 TYPES = ["f32", "bf16", "q8_0", "q4_k_m", "iq4_xs"]
@@ -157,15 +157,8 @@ def main() -> None:
     )
     if arguments.make:
         return
-    hidden = {"models", "output", "make"}
-    report: dict[str, Any] = {
-        "benchmark": "quantize",
-        "command": {name: value for name, value in vars(arguments).items() if name not in hidden},
-        "machine": machine.describe(),
-        "engines": {"jmm": {"build": build_info()}},
-        "speeds": speeds(sources[1], arguments.types, arguments.threads),
-        "cases": {},
-    }
+    report = options.begin(arguments, "quantize", {"jmm": jmm_build.describe()})
+    report |= {"speeds": speeds(sources[1], arguments.types, arguments.threads), "cases": {}}
     reference = None
     for text, tower in itertools.product(arguments.types, repeat=2):
         case = measure(arguments, texts[text], towers[tower])

@@ -1,4 +1,4 @@
-"""Does a stream of pictures keep its memory, and what does its order of work cost?
+"""Does a stream of pictures keep its memory?
 
     python benchmarks/bench_stream.py [--items 10000] [--side 56] [--output FILE.json]
 
@@ -16,15 +16,14 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from common import machine
-from common.table import markdown
+from common import jmm_build, options, table
 
 import jmm
 
@@ -60,32 +59,37 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
 
 
 def slope_kb(lines: list[dict[str, float]]) -> float:
+    """Of a straight line through the second half, KB per picture."""
     late = lines[len(lines) // 2 :]
     slope, _ = np.polyfit([line["items"] for line in late], [line["mb"] for line in late], 1)
     return float(slope * 1024)
 
 
+def tables(report: dict[str, Any]) -> str:
+    rows = [
+        [f"{line['items']:,}", f"{line['mb']:.1f}", f"{line['per_second']:.0f}"]
+        for line in report["cases"]
+    ]
+    slope = f"slope of the second half: {slope_kb(report['cases']):.3f} KB per picture"
+    return f"{table.markdown(['items', 'MB', '/s'], rows)}\n\n{slope}"
+
+
 def main() -> None:
-    """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument(
         "--side", type=int, default=56, help="pictures have sides from this to twice"
     )
-    parser.add_argument("--model", help="GGUF of the language model; default: the built-in one")
-    parser.add_argument("--mmproj", help="GGUF of the vision tower")
+    parser.add_argument(
+        "--model", type=Path, help="GGUF of the language model; default: the built-in one"
+    )
+    parser.add_argument("--mmproj", type=Path, help="GGUF of the vision tower")
     parser.add_argument("--output", type=Path, help="keep the results as JSON")
     arguments = parser.parse_args()
-    report = {"benchmark": "stream", "machine": machine.describe(), "build": jmm.build_info()}
-    lines = measure(arguments)
-    rows = [
-        [f"{line['items']:,}", f"{line['mb']:.1f}", f"{line['per_second']:.0f}"] for line in lines
-    ]
-    print(markdown(["items", "MB", "/s"], rows))
-    print(f"slope of the second half: {slope_kb(lines):.3f} KB per picture")
-    if arguments.output:
-        report |= {"lines": lines, "slope_kb_per_item": slope_kb(lines)}
-        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    report = options.begin(arguments, "stream", {"jmm": jmm_build.describe()})
+    report["cases"] = measure(arguments)
+    options.keep(arguments, report)
+    print(tables(report))
 
 
 if __name__ == "__main__":

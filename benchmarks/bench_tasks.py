@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import models
 import numpy as np
-from common import inputs, machine
+from common import inputs, jmm_build, options, table
 from common.shape import HELP_LAYERS, parse_layers, true_width
-from common.table import markdown
 
 import jmm
 
@@ -66,21 +64,33 @@ def write_adapter(path: Path, layers: tuple[int, int], rank: int, seed: int) -> 
     return path
 
 
-def measure(calls: dict[str, list[Callable[[], object]]], repeats: int) -> dict[str, float]:
-    """Milliseconds per call; the names take turns, and each turn makes all calls of its name."""
-    samples: dict[str, list[float]] = {name: [] for name in calls}
+def measure(
+    calls: dict[str, list[Callable[[], object]]], repeats: int
+) -> dict[str, list[dict[str, float]]]:
+    """Seconds per call; the names take turns, and each turn makes all calls of its name."""
+    answers: dict[str, list[dict[str, float]]] = {name: [] for name in calls}
     for turn in range(repeats + 1):
         for name, some in calls.items():
             start = time.perf_counter()
             for call in some:
                 call()
             if turn:  # the first warms up
-                samples[name].append((time.perf_counter() - start) * 1e3 / len(some))
-    return {name: statistics.median(values) for name, values in samples.items()}
+                answers[name].append({"total": (time.perf_counter() - start) / len(some)})
+    return answers
+
+
+def tables(report: dict[str, Any]) -> str:
+    figures = {
+        name: table.median(answers, "total") * 1e3
+        for name, answers in report["repetitions"].items()
+    }
+    figures["change"] = figures["changing"] - figures["adapter"]
+    return table.markdown(
+        ["ms per call", *figures], [["", *(f"{value:.1f}" for value in figures.values())]]
+    )
 
 
 def main() -> None:
-    """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--tokens", type=int, default=20)
     parser.add_argument("--texts", type=int, default=16)
@@ -107,13 +117,10 @@ def main() -> None:
                 "adapter": [one] * 4,
                 "changing": [two, one, two, one],
             }
-            figures = measure(calls, arguments.repeats)
-    figures["change"] = figures["changing"] - figures["adapter"]
-    print(markdown(["ms per call", *figures], [["", *(f"{v:.1f}" for v in figures.values())]]))
-    if arguments.output:
-        report = {"benchmark": "tasks", "machine": machine.describe(), "build": jmm.build_info()}
-        report |= {"settings": {"layers": layers, "rank": arguments.rank}, "figures": figures}
-        arguments.output.write_text(json.dumps(report, indent=1, default=str) + "\n")
+            report = options.begin(arguments, "tasks", {"jmm": jmm_build.describe()})
+            report["repetitions"] = measure(calls, arguments.repeats)
+    options.keep(arguments, report)
+    print(tables(report))
 
 
 if __name__ == "__main__":

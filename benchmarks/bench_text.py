@@ -3,7 +3,8 @@
     python benchmarks/bench_text.py [--engines jmm:f16 torch:f32] [--tokens 20] [--together 64]
 
 First single texts of so many tokens, then many short ones, given to each engine in calls of
-several sizes: one by one, all together, and between. The best size of each engine counts.
+several sizes: one by one, all together, and between. The best size of each engine counts. Last,
+for jmm alone, texts of 1 to 64 tokens: one call for all, and one for each.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from common.team import Job, Worker, close_all, in_turns, warm_up
 ENGINES = ["jmm:f16", "jmm:q8_0", "jmm:q4_k_m", "torch:bf16", "torch:f32", "stock:f16"]
 TOKENS = [1, 8, 20, 64, 256, 512, 1000, 2000]
 BATCHES = [1, 4, 16, 64]
+LONGEST = 64
 
 
 def operations(layers: str, n_texts: int, n_tokens: int) -> int:
@@ -36,6 +38,34 @@ def measure(
         "batch": batch,
         "repetitions": in_turns(alive, repeats),
     }
+
+
+def measure_mixed(
+    workers: list[Worker], n_texts: int, longest: int, repeats: int
+) -> dict[str, Any]:
+    """Repetitions of jmm's engines, each with all texts in one call and one by one."""
+    request = {"op": "mixed", "n_texts": n_texts, "longest": longest}
+    alive, _ = warm_up([(worker, request) for worker in workers if worker.name.startswith("jmm")])
+    return {"n_texts": n_texts, "longest": longest, "repetitions": in_turns(alive, repeats)}
+
+
+def mixed(report: dict[str, Any]) -> str:
+    """Seconds for all texts, and how many times as long they take one by one."""
+    case = report["mixed"]
+    rows = []
+    for name, answers in case["repetitions"].items():
+        wall, busy = (
+            [table.median(answers, f"{way}{field}") for way in ("together", "alone")]
+            for field in ("", "_processor")
+        )
+        if None in wall:
+            rows.append([name, *["-"] * 6])
+            continue
+        cells = [[*map(table.number, pair), f"{pair[1] / pair[0]:.2f}"] for pair in (wall, busy)]
+        rows.append([name, *cells[0], *cells[1]])
+    title = f"{case['n_texts']} texts of 1 to {case['longest']} tokens, seconds for all"
+    columns = ["", "one call", "one by one", "ratio", "CPU: one call", "one by one", "ratio"]
+    return f"{title}\n\n{table.markdown(columns, rows)}"
 
 
 def singles(report: dict[str, Any]) -> str:
@@ -69,8 +99,9 @@ def _milliseconds(case: dict[str, Any], name: str) -> float | None:
 
 
 def tables(report: dict[str, Any]) -> str:
-    parts = [singles] * (report["cases"][0]["n_texts"] == 1)
-    parts += [together] * (report["cases"][-1]["n_texts"] > 1)
+    counts = [case["n_texts"] for case in report["cases"]]
+    parts = [singles] * (1 in counts) + [together] * (max(counts, default=1) > 1)
+    parts += [mixed] * ("mixed" in report)
     return "\n\n".join(part(report) for part in parts)
 
 
@@ -80,6 +111,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=64, help="short texts; 0 to leave them out")
     parser.add_argument("--short", type=int, default=20, help="tokens of a short text")
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    parser.add_argument("--mixed", type=int, default=64, help="texts of 1 to 64 tokens; 0 for none")
     arguments = parser.parse_args()
     workers = options.start_all(arguments)
     report = options.report(arguments, "text", workers) | {"cases": []}
@@ -91,6 +123,9 @@ def main() -> None:
         case = measure(workers, n_texts, n_tokens, batch, arguments.repeats)
         case["operations"] = operations(arguments.layers, n_texts, n_tokens)
         report["cases"].append(case)
+        options.keep(arguments, report)
+    if arguments.mixed:
+        report["mixed"] = measure_mixed(workers, arguments.mixed, LONGEST, arguments.repeats)
         options.keep(arguments, report)
     print(tables(report))
     close_all(workers)

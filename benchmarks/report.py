@@ -18,19 +18,17 @@ from typing import Any
 
 from common import table
 
-LIBRARIES = ("torch", "transformers", "openvino", "numpy")
+LIBRARIES = ("torch", "transformers", "openvino", "numpy", "pillow", "colpali-engine")
+SETTINGS = ("threads", "layers", "type", "texts", "tokens", "items", "repeats")
 
 
 def heading(report: dict[str, Any]) -> str:
     """What was run on what, and every engine's versions."""
     machine, command = report["machine"], report["command"]
-    lines = [
-        f"## {report['benchmark']}",
-        f"{machine['cpu']}, {machine['cores_allowed']} cores, {command['threads']} threads, "
-        f"{', '.join(machine['instruction_sets'])}; layers: {command['layers']}; "
-        f"medians of {command['repeats']}. {versions(report)}",
-    ]
-    return "\n\n".join(lines)
+    told = [f"{machine['cpu']}, {machine['cores_allowed']} cores"]
+    told += [f"{name}: {command[name]}" for name in SETTINGS if name in command]
+    told += [", ".join(machine["instruction_sets"])]
+    return f"## {report['benchmark']}\n\n{'; '.join(told)}. {versions(report)}"
 
 
 def versions(report: dict[str, Any]) -> str:

@@ -45,3 +45,11 @@ def texts(n_texts: int, n_tokens: int, seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     letters = rng.integers(ord("a"), ord("z") + 1, (n_texts, n_tokens), dtype=np.uint8)
     return [row.tobytes().decode() for row in letters]
+
+
+def mixed_texts(n_texts: int, longest: int, seed: int) -> list[str]:
+    """Texts of lengths spread evenly from 1 to ``longest`` tokens, in random order."""
+    lengths = np.linspace(1, longest, n_texts).round().astype(int)
+    order = np.random.default_rng(seed).permutation(n_texts)
+    whole = texts(n_texts, longest, seed)
+    return [text[: lengths[i]] for text, i in zip(whole, order, strict=True)]

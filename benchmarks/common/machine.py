@@ -26,7 +26,7 @@ def describe() -> dict[str, Any]:
         "instruction_sets": [name for name in _SETS if name in flags],
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_average_at_start": [round(value, 2) for value in os.getloadavg()],
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
     }
 

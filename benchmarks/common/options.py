@@ -15,6 +15,7 @@ from common.shape import HELP_LAYERS, parse_layers
 from common.team import EngineError, Spec, Worker
 
 FILE_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_k_m": "Q4_K_M"}
+_HIDDEN = ("models", "output", "python", "make")
 # Engines that read no files take the float32 values that the files are made of.
 READS_FILES = ("jmm", "stock")
 
@@ -82,14 +83,25 @@ def start_all(arguments: argparse.Namespace, *, ceiling: bool = False) -> list[W
 
 
 def report(arguments: argparse.Namespace, benchmark: str, workers: list[Worker]) -> dict[str, Any]:
-    """What every JSON file begins with; folders of this machine are left out."""
-    hidden = {"models", "output", "python"}
-    command = {name: value for name, value in vars(arguments).items() if name not in hidden}
+    """What the JSON file of a benchmark with workers begins with."""
+    return begin(arguments, benchmark, {w.name: w.ready["info"] for w in workers})
+
+
+def begin(arguments: argparse.Namespace, benchmark: str, engines: dict[str, Any]) -> dict[str, Any]:
+    """What every JSON file begins with; folders of this machine are left out.
+
+    Args:
+        arguments: Of the command.
+        benchmark: The program's name after ``bench_``.
+        engines: What is measured, by name: builds and versions.
+    """
+    command = {name: value for name, value in vars(arguments).items() if name not in _HIDDEN}
+    command |= {name: value.name for name, value in command.items() if isinstance(value, Path)}
     return {
         "benchmark": benchmark,
         "command": command,
         "machine": machine.describe(),
-        "engines": {worker.name: worker.ready["info"] for worker in workers},
+        "engines": engines,
     }
 
 

@@ -70,3 +70,15 @@ class Engine:
             for first in range(0, n_texts, batch)
         ]
         return Timing(total=time.perf_counter() - start, vectors=np.concatenate(rows))
+
+    def mixed(self, n_texts: int, longest: int, seed: int) -> dict[str, Any]:
+        """Texts of many lengths in one call, then one by one."""
+        texts = inputs.mixed_texts(n_texts, longest, seed)
+        answer: dict[str, Any] = {"vectors": []}
+        for name, calls in (("together", [texts]), ("alone", [[text] for text in texts])):
+            start, busy = time.perf_counter(), time.process_time()
+            for call in calls:
+                self._embedder.encode_query(call)
+            answer[f"{name}_processor"] = time.process_time() - busy
+            answer[name] = time.perf_counter() - start
+        return answer

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gguf
@@ -14,10 +17,18 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import bench_image  # noqa: E402
+import bench_maxsim  # noqa: E402
+import bench_preprocess  # noqa: E402
 import bench_quantize  # noqa: E402
+import bench_stream  # noqa: E402
+import bench_tasks  # noqa: E402
+import bench_text  # noqa: E402
+import models  # noqa: E402
 import report  # noqa: E402
 from common import flops, inputs, kquants, table, team  # noqa: E402
 from common.shape import Outlines, Weights, parse_layers, true_width  # noqa: E402
+
+from support import tiny  # noqa: E402
 
 
 def test_operations_of_one_layer_by_hand() -> None:
@@ -216,3 +227,153 @@ def test_quantize_tables() -> None:
     assert lines[3] == "|f32|q8_0|5|5|2.00|0.80000|"
     assert lines[5] == "|q8_0|q8_0|failed|-|-|-|"
     assert lines[-2:] == ["|f32|4|2|1.00000|-|", "|q8_0|2|1|0.60000|1.00|"]
+
+
+# --- whole runs on something small ---
+
+
+def run(
+    module: ModuleType, folder: Path, patch: pytest.MonkeyPatch, *words: str
+) -> tuple[dict[str, Any], str]:
+    """What a program keeps, and what report.py prints of it."""
+    output = folder / "kept.json"
+    patch.setattr(sys, "argv", [module.__name__, *words, "--output", str(output)])
+    module.main()
+    kept_report = json.loads(output.read_text())
+    assert str(folder) not in output.read_text()
+    assert kept_report["benchmark"] == module.__name__.removeprefix("bench_")
+    assert kept_report["machine"]["cores"] >= 1
+    assert kept_report["engines"]["jmm"]["build"]["llama_cpp"]
+    return kept_report, report.markdown([kept_report])
+
+
+def test_stream_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, text = run(bench_stream, tmp_path, monkeypatch, "--items", "20", "--side", "28")
+    assert [line["items"] for line in found["cases"]] == list(range(2, 21, 2))
+    assert found["command"] == {"items": 20, "side": 28, "model": None, "mmproj": None}
+    assert bench_stream.tables(found) in text
+    assert bench_stream.tables(found) in capsys.readouterr().out
+
+
+def test_stream_slope() -> None:
+    # KB: falls, then grows by 2 per item
+    lines = [{"items": n, "mb": mb / 1024} for n, mb in ((1, 900), (2, 500), (3, 10), (4, 12))]
+    assert bench_stream.slope_kb(lines) == pytest.approx(2)
+
+
+def test_tasks_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_files: Callable[..., tuple[Path, Path]],
+) -> None:
+    files = tiny_files("qwen25_small")
+    monkeypatch.setattr(models, "pair", lambda *_: files)
+    monkeypatch.setattr(bench_tasks, "true_width", lambda _: tiny.MODELS["qwen25_small"])
+    words = ("--texts", "3", "--tokens", "5", "--rank", "2", "--repeats", "2")
+    found, text = run(bench_tasks, tmp_path, monkeypatch, *words)
+    settings = {"texts": 3, "tokens": 5, "rank": 2, "repeats": 2, "type": "F16", "layers": "few"}
+    assert found["command"] == settings
+    assert {name: len(answers) for name, answers in found["repetitions"].items()} == {
+        "plain": 2,
+        "adapter": 2,
+        "changing": 2,
+    }
+    assert "texts: 3; tokens: 5; repeats: 2" in text
+
+
+def test_tasks_table() -> None:
+    seconds = {"plain": [3.0, 1.0, 2.0], "adapter": [2.5] * 3, "changing": [4.0] * 3}
+    repetitions = {name: [{"total": t / 1e3} for t in ts] for name, ts in seconds.items()}
+    line = bench_tasks.tables({"repetitions": repetitions}).splitlines()[2]
+    assert line.replace(" ", "") == "||2.0|2.5|4.0|1.5|"
+
+
+@pytest.mark.parametrize("with_oracle", [False, True])
+def test_maxsim_runs(with_oracle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def score(queries: Any, pages: Any, device: str) -> Any:
+        rows = [[(q @ p.T).max(1).sum() * 1.5 for p in pages] for q in queries]
+        return FakeTensor(rows)
+
+    class FakeTensor:
+        def __init__(self, rows: Any) -> None:
+            self._rows = np.array(rows, np.float32)
+
+        def numpy(self) -> Any:
+            return self._rows
+
+    class FakeTorch:
+        __version__ = "0"
+        get_num_threads = staticmethod(lambda: 1)
+        from_numpy = staticmethod(np.asarray)
+
+    monkeypatch.setattr(bench_maxsim, "CASES", {"small": (2, 3, 4, 5)})
+    monkeypatch.setattr(bench_maxsim.metadata, "version", lambda _: "0")
+    there = (score, FakeTorch) if with_oracle else None
+    monkeypatch.setattr(bench_maxsim, "oracle", lambda: there)
+    words = ("--cases", "small", "--repeats", "3")
+    found, text = run(bench_maxsim, tmp_path, monkeypatch, *words)
+    case = found["cases"]["small"]
+    assert case["shape"] == [2, 3, 4, 5]
+    names = ["products", "jmm", "colpali"][: 3 if with_oracle else 2]
+    assert list(case["repetitions"]) == names
+    assert all(len(answers) == 3 for answers in case["repetitions"].values())
+    assert list(found["engines"]) == names
+    assert ("colpali-engine 0" in text) == with_oracle
+    if with_oracle:  # whose scores are half as much again
+        assert case["difference"] == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_maxsim_table() -> None:
+    repetitions = {
+        name: [{"total": t, "processor": p}]
+        for name, t, p in (("products", 1.0, 1.0), ("jmm", 2.0, 3.0), ("colpali", 5.0, 6.0))
+    }
+    case = {"shape": [1, 2, 3, 4], "repetitions": repetitions, "difference": 1e-6}
+    line = bench_maxsim.tables({"cases": {"x": case}}).splitlines()[2].replace(" ", "")
+    assert line == "|x|1of2x3of4|1000.0|2000.0|5000.0|2.50|2.00|1.0e-06|"
+
+
+def test_preprocess_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_preprocess, "SIZES", {"small": (28, 56)})
+    found, text = run(bench_preprocess, tmp_path, monkeypatch, "--repeats", "2")
+    answers = found["cases"]["small"]
+    assert {"resize", "patchify", "preprocess"} <= set(answers)
+    assert all(len(some) == 2 and some[0].keys() >= {"total"} for some in answers.values())
+    assert "pillow" in text
+
+
+def test_texts_of_mixed_lengths() -> None:
+    texts = inputs.mixed_texts(64, 64, seed=3)
+    assert sorted(map(len, texts)) == list(range(1, 65))
+    assert [len(text) for text in texts] != sorted(map(len, texts))
+    assert texts == inputs.mixed_texts(64, 64, seed=3) != inputs.mixed_texts(64, 64, seed=4)
+
+
+def test_mixed_texts_through_the_engine(tiny_files: Callable[..., tuple[Path, Path]]) -> None:
+    text, tower = map(str, tiny_files("qwen25_small"))
+    worker = team.Worker(team.Spec("jmm"), {"text": text, "tower": tower, "n_threads": 1}, {})
+    with worker:
+        case = bench_text.measure_mixed([worker], 5, 8, repeats=2)
+    answers = case["repetitions"]["jmm"]
+    assert len(answers) == 2
+    assert min(answers[0][name] for name in ("together", "alone", "alone_processor")) > 0
+    case["repetitions"] = {
+        "jmm": [{"together": 2.0, "alone": 5.0, "together_processor": 4.0, "alone_processor": 6.0}]
+    }
+    line = bench_text.tables({"cases": [], "mixed": case}).splitlines()[4].replace(" ", "")
+    assert line == "|jmm|2.00|5.00|2.50|4.00|6.00|1.50|"
+
+
+RESULTS = sorted((BENCHMARKS / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_kept_results(path: Path) -> None:
+    text = report.markdown([json.loads(path.read_text())])
+    assert text.startswith(f"## {path.stem.partition('-')[0]}\n")
+
+
+def test_results_are_kept() -> None:
+    assert {path.stem for path in RESULTS} >= {"maxsim", "quantize", "stream", "tasks"}
