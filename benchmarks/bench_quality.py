@@ -5,7 +5,7 @@
 
 SET is a folder of queries, pages and qrels as quality/collection.py describes it. A run is a label,
 the files of a model (none for the built-in one) and options of its Embedder as NAME=VALUE. mteb
-searches and scores; pip install mteb==2.26.24 without its extras. docs/quality.md explains the
+searches and scores; pip install 'jmm[bench]'. docs/quality.md explains the
 columns.
 """
 
@@ -56,16 +56,21 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 def measure(
     arguments: argparse.Namespace, pages: Collection, label: str, make: Callable[[], Any]
-) -> list[dict[str, Any]]:
-    """The rows of one retriever; what it cannot do is said and left out."""
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """One retriever on one set.
+
+    Returns:
+        Its rows, and the errors for which others are missing. Multi-vectors that a model has no
+        projector for are no error.
+    """
     from quality import task
 
-    rows = []
+    rows: list[dict[str, Any]] = []
+    errors: list[str] = []
     try:
         retriever = make()
-    except (OSError, ValueError) as error:
-        print(f"left out: {label}: {error}", file=sys.stderr)
-        return []
+    except (jmm.ModelLoadError, jmm.InputError, task.NoModel) as error:
+        return [], [_left_out(label, error)]
     try:
         for vectors in arguments.vectors:
             try:
@@ -76,14 +81,21 @@ def measure(
                     multi_vector=vectors == "multi",
                     batch=arguments.batch,
                 )
-            except (TypeError, ValueError) as error:  # no projector, or no such option yet
-                name = type(error).__name__
-                print(f"left out: {label}, {vectors}: {name}: {error}", file=sys.stderr)
-                continue
-            rows.append(row(label, vectors, outcome, retriever.info(), arguments.seed))
+            except task.NoProjector as error:
+                _left_out(f"{label}, {vectors}", error)
+            except jmm.InputError as error:
+                errors.append(_left_out(f"{label}, {vectors}", error))
+            else:
+                rows.append(row(label, vectors, outcome, retriever.info(), arguments.seed))
     finally:
         retriever.close()
-    return rows
+    return rows, errors
+
+
+def _left_out(what: str, error: Exception) -> str:
+    line = f"left out: {what}: {type(error).__name__}: {error}"
+    print(line, file=sys.stderr)
+    return line
 
 
 def row(label: str, vectors: str, outcome: Any, info: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -283,7 +295,7 @@ def kept_rows(paths: list[Path], fingerprint: str) -> list[dict[str, Any]]:
 def main() -> None:
     arguments = arguments_of()
     if importlib.util.find_spec("mteb") is None:
-        sys.exit("pip install mteb==2.26.24, without its extras")
+        sys.exit("pip install 'jmm[bench]'")
     try:
         pages = collection.read(arguments.set)
         pages = pages.shortened(arguments.text_chars).thinned(arguments.queries)
@@ -292,8 +304,11 @@ def main() -> None:
     except CollectionError as error:
         sys.exit(str(error))
     report["rows"] = rows
+    errors: list[str] = []
     for label, make in retrievers(arguments):
-        rows += measure(arguments, pages, label, make)
+        more, wrong = measure(arguments, pages, label, make)
+        rows += more
+        errors += wrong
         compare(rows, arguments.seed)
         # After each, so that a broken run keeps what it has.
         if arguments.output:
@@ -302,6 +317,8 @@ def main() -> None:
     if not rows:
         sys.exit("nothing was measured")
     print(tables(report))
+    if errors:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,23 @@ SPLIT, SUBSET = "test", "default"
 Vectors = np.ndarray | MultiVector
 
 
+class NoProjector(Exception):
+    """A model gives no multi-vectors."""
+
+
+class NoModel(Exception):
+    """A model of the reference cannot be loaded."""
+
+
 class Retriever(Protocol):
     """What is measured: anything with these two calls."""
 
     def queries(self, texts: list[str], *, multi_vector: bool) -> Vectors:
-        """float32 [n, dim] of unit rows, or n items of many."""
+        """float32 [n, dim] of unit rows, or n items of many.
+
+        Raises:
+            NoProjector: It has none of many.
+        """
 
     def documents(self, items: list[Any], *, multi_vector: bool) -> Vectors:
         """The same of texts or RGB pictures."""

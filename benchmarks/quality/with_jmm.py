@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jmm import Embedder
-from quality.task import Vectors
+from quality.task import NoProjector, Vectors
 
 
 class JmmRetriever:
@@ -16,10 +16,16 @@ class JmmRetriever:
         self._embedder = Embedder(*files, **options)
 
     def queries(self, texts: list[str], *, multi_vector: bool) -> Vectors:
-        return self._embedder.encode_query(texts, **_kind(multi_vector))
+        self._check(multi_vector)
+        return self._embedder.encode_query(texts, multi_vector=multi_vector)
 
     def documents(self, items: list[Any], *, multi_vector: bool) -> Vectors:
-        return self._embedder.encode_document(items, **_kind(multi_vector))
+        self._check(multi_vector)
+        return self._embedder.encode_document(items, multi_vector=multi_vector)
+
+    def _check(self, multi_vector: bool) -> None:
+        if multi_vector and self._embedder.multi_vector_dim is None:
+            raise NoProjector("no multi-vector projector in its files")
 
     def info(self) -> dict[str, Any]:
         settings = self._embedder.info
@@ -32,8 +38,3 @@ class JmmRetriever:
 
     def close(self) -> None:
         self._embedder.close()
-
-
-def _kind(multi_vector: bool) -> dict[str, bool]:
-    # Left out where it is not asked for: every release knows the call without it.
-    return {"multi_vector": True} if multi_vector else {}

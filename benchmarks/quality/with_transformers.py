@@ -16,7 +16,7 @@ import transformers
 
 from jmm import MultiVector
 from jmm.profiles import PICTURE, PROFILES, TEXT, Profile, Special
-from quality.task import Vectors
+from quality.task import NoModel, NoProjector, Vectors
 
 PROJECTOR = "multi_vector_projector"
 _PROCESSOR_SETTINGS = ("size", "min_pixels", "max_pixels", "image_mean", "image_std")
@@ -33,6 +33,9 @@ class TransformersRetriever:
         n_threads: Threads that compute.
         min_pixels: Least area of a picture; None takes preprocessor_config.json's, or the default.
         max_pixels: Greatest area.
+
+    Raises:
+        NoModel: The folder holds none, or not all of its weights.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class TransformersRetriever:
         torch.set_num_threads(n_threads)
         transformers.logging.disable_progress_bar()
         transformers.logging.set_verbosity_error()
+        if not (folder / "config.json").is_file():
+            raise NoModel(f"{folder}: no config.json")
         kind = json.loads((folder / "config.json").read_text())["model_type"]
         self._has_vision = kind in _VISION
         self._profile = PROFILES[profile or ("qwen2.5-vl" if self._has_vision else "text")]
@@ -116,7 +121,7 @@ class TransformersRetriever:
             means = torch.stack([hidden[rows].mean(0) for hidden, rows in items])
             return torch.nn.functional.normalize(means).numpy()
         if self._projector is None:
-            raise ValueError(f"no {PROJECTOR} among the weights: single vectors alone")
+            raise NoProjector(f"no {PROJECTOR} among the weights")
         normalize = torch.nn.functional.normalize
         return MultiVector.from_list(
             [normalize(self._projector(hidden)).numpy() for hidden, _ in items]
@@ -128,7 +133,7 @@ def _load(folder: Path) -> Any:
         folder, dtype=torch.float32, output_loading_info=True
     )
     if loading["missing_keys"]:
-        raise ValueError(f"{folder}: no weights for {', '.join(sorted(loading['missing_keys']))}")
+        raise NoModel(f"{folder}: no weights for {', '.join(sorted(loading['missing_keys']))}")
     return net.eval()
 
 

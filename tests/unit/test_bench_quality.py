@@ -21,7 +21,7 @@ from quality import collection, intervals, pages, texts  # noqa: E402
 from quality.collection import Collection, CollectionError  # noqa: E402
 
 needs_mteb = pytest.mark.skipif(
-    importlib.util.find_spec("mteb") is None, reason="needs: pip install mteb==2.26.24"
+    importlib.util.find_spec("mteb") is None, reason="needs: pip install 'jmm[bench]'"
 )
 
 
@@ -383,3 +383,67 @@ def test_program_on_pictures(tmp_path: Path) -> None:
     assert report["build_info"]["llama_cpp"]
     assert lines[0].split("|")[1].strip() == "model"
     assert str(tmp_path) not in json.dumps(report)
+
+
+ODD = """
+import argparse, sys
+import jmm
+import bench_quality
+from quality import task
+
+WORDS = sys.argv[1:]
+
+class Hand:
+    def queries(self, texts, *, multi_vector):
+        raise {"NoProjector": task.NoProjector, "InputError": jmm.InputError,
+               "TypeError": TypeError, "ValueError": ValueError}[WORDS[0]]("odd")
+    documents = queries
+    def info(self): return {}
+    def close(self): print("closed")
+
+def make():
+    if WORDS[1] == "load":
+        raise {"NoModel": task.NoModel, "ModelLoadError": jmm.ModelLoadError,
+               "TypeError": TypeError}[WORDS[0]]("odd")
+    return Hand()
+
+task.evaluate = lambda pages, retriever, **_: retriever.queries([], multi_vector=True)
+arguments = argparse.Namespace(vectors=["multi"], items="texts", batch=1, seed=0)
+try:
+    print(bench_quality.measure(arguments, None, "it", make))
+except Exception as error:
+    print("raised", type(error).__name__)
+"""
+
+
+@needs_mteb
+@pytest.mark.parametrize(
+    ("error", "at", "outcome"),
+    [
+        ("NoProjector", "call", "([], [])"),
+        ("InputError", "call", "([], ['left out: it, multi: InputError: odd'])"),
+        ("TypeError", "call", "raised TypeError"),
+        ("ValueError", "call", "raised ValueError"),
+        ("NoModel", "load", "([], ['left out: it: NoModel: odd'])"),
+        ("ModelLoadError", "load", "([], ['left out: it: ModelLoadError: odd'])"),
+        ("TypeError", "load", "raised TypeError"),
+    ],
+)
+def test_what_is_left_out(error: str, at: str, outcome: str) -> None:
+    lines = run_python("-c", ODD, error, at)
+    assert lines == ["closed"] * (at == "call") + [outcome]
+
+
+@needs_mteb
+def test_a_run_that_was_left_out_is_a_failure(tmp_path: Path) -> None:
+    folder = small_set(tmp_path / "set")
+    words = ["bench_quality.py", str(folder), "--items", "texts", "--run", "demo"]
+    (first, *_) = run_python(*words)
+    assert first.startswith("| model")
+    words += ["--run", "none", str(tmp_path / "none.gguf")]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=BENCHMARKS, capture_output=True, text=True, timeout=1800
+    )
+    assert done.returncode == 1
+    assert "left out: none: ModelLoadError" in done.stderr
+    assert done.stdout.startswith("| model")
