@@ -13,11 +13,12 @@ import pytest
 from PIL import Image
 
 from support import tiny
+from support.sequences import unit_mean, vision_span
 
 pytestmark = pytest.mark.torch
 reference = pytest.importorskip("support.reference")
 if importlib.util.find_spec("mteb") is None:
-    pytest.skip("needs: pip install mteb==2.26.24", allow_module_level=True)
+    pytest.skip("needs: pip install 'jmm[bench]'", allow_module_level=True)
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -70,6 +71,66 @@ def n_around(profile: str) -> int:
         return 2
     whole = reference.Reference(tiny.MODELS["qwen25_small"]).image_ids((2, 2))
     return len(whole) - 1
+
+
+# A query, a text document and a picture, as the models' own code writes them.
+WRITTEN = {
+    "qwen2.5-vl": ("{}", "{}", "<|vision_start|>{}<|vision_end|>"),
+    "jina-embeddings-v4": (
+        "Query: {}",
+        "Passage: {}",
+        "<|im_start|>user\n<|vision_start|>{}<|vision_end|>Describe the image.<|im_end|>\n",
+    ),
+}
+EMBED = """
+import sys
+from pathlib import Path
+import numpy as np
+from PIL import Image
+from quality.with_transformers import TransformersRetriever
+
+folder, profile, picture, text, out = sys.argv[1:]
+retriever = TransformersRetriever(Path(folder), profile=profile, n_threads=1)
+rows = {}
+for multi in (False, True):
+    rows[f"query{multi:d}"] = retriever.queries([text], multi_vector=multi)[0]
+    for name, item in (("text", text), ("picture", Image.open(picture))):
+        rows[f"{name}{multi:d}"] = retriever.documents([item], multi_vector=multi)[0]
+np.savez(out, **rows)
+"""
+
+
+@pytest.mark.parametrize("profile", WRITTEN)
+def test_prompts_of_the_reference(profile: str, models: Path, tmp_path: Path) -> None:
+    """The retriever has its prompts from the profile; here they are written out."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    text, image = "thirteen blue boats", tiny.pixels(140, 196, seed=5)
+    Image.fromarray(image).save(tmp_path / "p.png")
+    out = tmp_path / "rows.npz"
+    run("-c", EMBED, models / "hf", profile, tmp_path / "p.png", text, out)
+    found = np.load(out)
+
+    model = tiny.MODELS[pairs.TINY]
+    net = reference.Reference(model, tiny.weights(model), double=True)
+    projector = safetensors.load_file(models / "hf" / f"{pairs.PROJECTOR}.safetensors")
+    weight, bias = (
+        projector[f"{pairs.PROJECTOR}.{name}"].astype(np.float64) for name in ("weight", "bias")
+    )
+    query, document, picture = WRITTEN[profile]
+    for name, words in (
+        ("query", query.format(text)),
+        ("text", document.format(text)),
+        ("picture", picture.format("<|image_pad|>" * SIZES[140, 196])),
+    ):
+        ids = net.tokenize(words, special=name == "picture")
+        grid = (tiny.patches(image), [(10, 14)]) if name == "picture" else ()
+        hidden = net.hidden(ids, *grid)
+        spanned = name == "picture" and profile == "jina-embeddings-v4"
+        rows = vision_span(model, ids) if spanned else (0, None)
+        np.testing.assert_allclose(found[f"{name}0"], unit_mean(hidden, *rows), atol=2e-5)
+        right = hidden @ weight.T + bias
+        right /= np.linalg.norm(right, axis=1, keepdims=True)
+        np.testing.assert_allclose(found[f"{name}1"], right, atol=2e-5)
 
 
 @pytest.mark.parametrize("profile", ["qwen2.5-vl", "jina-embeddings-v4"])
