@@ -21,6 +21,27 @@ hypothesis.settings.load_profile("jmm")
 
 Files = tuple[Path, Path]
 
+_MISSING = ("pip install", "could not import", "is not installed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--demand-packages",
+        action="store_true",
+        help="fail if a test lacks a package and is skipped",
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not session.config.getoption("--demand-packages"):
+        return
+    for skipped in reporter.stats.get("skipped", []):
+        reason = skipped.longrepr[2] if isinstance(skipped.longrepr, tuple) else skipped.longrepr
+        if any(words in str(reason) for words in _MISSING):
+            reporter.write_line(f"left out: {skipped.nodeid}: {reason}", red=True)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
 
 @pytest.fixture(scope="session")
 def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Files]:

@@ -51,7 +51,7 @@ def test_block_runs(name: str, code: str, tmp_path: Path) -> None:
         imported |= {"lancedb", "pypdfium2"}
     for package in sorted(imported):
         if find_spec(package) is None:
-            pytest.skip(f"{name} needs {package}")
+            pytest.skip(f"{name} needs {package}: it is not installed")
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=tmp_path,
