@@ -65,10 +65,9 @@ def lengths(header: Header, layers: Iterable[FeedForward], multiple: int) -> dic
     Returns:
         As `layout.Layout.keys`; empty where the key tells another number.
     """
-    widths = {layer.outer: layer.width for layer in layers}
     if header.architecture == "clip":
         written = header.metadata[_TOWER_KEY]  # Qwen2-VL's converter writes another number there
-        if set(widths.values()) != {written}:
+        if {layer.width for layer in layers} != {written}:
             return {}
         return {_TOWER_KEY: layout.u32(_TOWER_KEY, layout.aligned(written, multiple))}
     key = _text_key(header)
