@@ -271,10 +271,10 @@ def test_tasks_run(
     files = tiny_files("qwen25_small")
     monkeypatch.setattr(models, "pair", lambda *_: files)
     monkeypatch.setattr(bench_tasks, "true_width", lambda _: tiny.MODELS["qwen25_small"])
-    words = ("--texts", "3", "--tokens", "5", "--rank", "2", "--repeats", "2")
+    words = ("--texts", "3", "--tokens", "5", "--rank", "2", "--repeats", "2", "--threads", "1")
     found, text = run(bench_tasks, tmp_path, monkeypatch, *words)
-    settings = {"texts": 3, "tokens": 5, "rank": 2, "repeats": 2, "type": "F16", "layers": "few"}
-    assert found["command"] == settings
+    settings = {"texts": 3, "tokens": 5, "rank": 2, "repeats": 2, "threads": 1}
+    assert found["command"] == settings | {"type": "F16", "layers": "few"}
     assert {name: len(answers) for name, answers in found["repetitions"].items()} == {
         "plain": 2,
         "adapter": 2,
@@ -285,9 +285,12 @@ def test_tasks_run(
 
 def test_tasks_table() -> None:
     seconds = {"plain": [3.0, 1.0, 2.0], "adapter": [2.5] * 3, "changing": [4.0] * 3}
-    repetitions = {name: [{"total": t / 1e3} for t in ts] for name, ts in seconds.items()}
-    line = bench_tasks.tables({"repetitions": repetitions}).splitlines()[2]
-    assert line.replace(" ", "") == "||2.0|2.5|4.0|1.5|"
+    repetitions = {
+        name: [{"total": t / 1e3, "processor": t / 2e3} for t in ts] for name, ts in seconds.items()
+    }
+    lines = bench_tasks.tables({"repetitions": repetitions}).replace(" ", "").splitlines()
+    assert lines[2] == "|wall|2.0|2.5|4.0|1.5|"
+    assert lines[3] == "|processor|1.0|1.2|2.0|0.8|"
 
 
 @pytest.mark.parametrize("with_oracle", [False, True])
