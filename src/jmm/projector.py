@@ -47,7 +47,7 @@ class Projector:
         """With the change that a LoRA adapter makes: ``weight + alpha / rank * a @ b``.
 
         Raises:
-            ModelLoadError: The adapter's pair does not fit.
+            ModelLoadError: The adapter's pair does not fit, or its product is not finite.
         """
         names = (f"{WEIGHT}.lora_a", f"{WEIGHT}.lora_b")
         if names[0] not in adapter.shapes:
