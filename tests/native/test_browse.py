@@ -168,7 +168,7 @@ def test_heat_maps_are_those_of_inspect(
     right = inspect.heatmap(embedder, files / "wide.png", QUERY)
     heat = library.heat(hit["content"], 1, QUERY)
     assert heat == right.record()
-    assert json.loads(json.dumps(heat))["tokens"][0]["text"] == QUERY[0]
+    assert QUERY.startswith(json.loads(json.dumps(heat))["tokens"][0]["text"])
     for page in (1, 2):
         hit = found(library, "b.pdf", page)
         heat = library.heat(hit["content"], page, QUERY)
@@ -465,7 +465,7 @@ def command(index: Index) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT_S)
-    lines = [line for line in err.splitlines() if "built-in model is untrained" not in line]
+    lines = [line for line in err.splitlines() if "built-in model is for trying out" not in line]
     return process.returncode, out, "\n".join(lines)
 
 
