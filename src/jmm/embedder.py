@@ -180,9 +180,7 @@ class Embedder:
             self._check_specials()
         self._origin = hub.Pretrained({})
         if self._arguments["model"] is None:
-            _logger.warning(
-                "the built-in model is for trying out: it knows drawn shapes and words alone"
-            )
+            _logger.info("the built-in model knows drawn shapes, words and digits alone")
 
     @classmethod
     def from_pretrained(

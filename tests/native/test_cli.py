@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -157,7 +158,85 @@ def test_interrupted(
 
     monkeypatch.setattr(embed, "run", interrupt)
     assert run("embed", pictures[0]) == 130
-    assert capsys.readouterr() == ("", "jmm: interrupted\n")
+    said = "jmm: interrupted; files are whole: run the same command again\n"
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "browse",
+        "compare",
+        "convert",
+        "demo",
+        "embed",
+        "heatmap",
+        "index",
+        "info",
+        "quantize",
+        "search",
+    ],
+)
+def test_every_command_has_json_and_quiet(command: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(command, "--help")
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--json" in shown
+    assert "--quiet" in shown
+
+
+def test_json_of_a_ranking(model: list[str], pictures: list[Path], capsys: Capture) -> None:
+    words = [*pictures[:2], "none.png", pictures[2], *model, "--query", "a red bus", "--json"]
+    assert run("embed", *words) == 1
+    found = json.loads(capsys.readouterr().out)
+    with Embedder(model[1], model[3], n_threads=1) as embedder:
+        scores = embedder.encode_images(pictures) @ embedder.encode_query("a red bus")
+    order = np.argsort(-scores)
+    assert [entry["file"] for entry in found["files"]] == [str(pictures[i]) for i in order]
+    np.testing.assert_allclose(
+        [entry["score"] for entry in found["files"]], scores[order], atol=1e-5
+    )
+    assert (found["failed"], found["dim"]) == (["none.png"], 64)
+
+
+def test_json_of_vectors(
+    model: list[str], pictures: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    assert run("embed", *pictures, *model, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["files"]
+    with Embedder(model[1], model[3], n_threads=1) as embedder:
+        wanted = embedder.encode_images(pictures)
+    np.testing.assert_allclose([entry["vector"] for entry in found], wanted, atol=2e-6)
+    assert run("embed", *pictures, *model, "--json", "--output", tmp_path / "v.npz") == 0
+    found = json.loads(capsys.readouterr().out)["files"]
+    assert found == [{"file": str(path)} for path in pictures]
+
+
+def test_json_of_info(model: list[str], capsys: Capture) -> None:
+    assert run("info", *model, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["mmproj"], found["dim"]) == (model[1], model[3], 64)
+
+
+def test_json_of_quantize(model: list[str], tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out.gguf"
+    assert run("quantize", model[1], out, "--type", "f16", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["path"] == str(out)
+    assert found["n_bytes"] == out.stat().st_size
+    assert sum(found["tensor_types"].values()) > 10
+    assert run("quantize", model[1], out, "--type", "f16", "--quiet", "--overwrite") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_quiet_keeps_the_answer_and_the_errors(pictures: list[Path], capsys: Capture) -> None:
+    words = ["embed", pictures[0], "none.png", "--query", "a", "--quiet", "--threads", 1]
+    assert run(*words) == 1
+    out, err = capsys.readouterr()
+    assert out.endswith(f"  {pictures[0]}\n")
+    assert err.startswith("jmm: item 1: none.png: ")
+    assert len(err.splitlines()) == 1
 
 
 def test_info(model: list[str], capsys: Capture) -> None:

@@ -500,6 +500,11 @@ def test_command(jina: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["convert", str(jina), str(out), "--text-type", "q8_0"]) == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert tensors(out / "text.gguf")["token_embd.weight"][0] == "Q8_0"
+    assert cli.main(["convert", str(jina), str(out), "--overwrite", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"folder": str(out), **json.loads((out / "jmm.json").read_text())}
+    assert cli.main(["convert", str(jina), str(out), "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
     assert cli.main(["convert", str(jina), str(out)]) == 1
     assert "exists" in capsys.readouterr().err
 

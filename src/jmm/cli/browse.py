@@ -9,8 +9,8 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jmm.cli.embed import add_model_options
-from jmm.cli.index import add_output_options, opened
+from jmm.cli.index import opened
+from jmm.cli.options import add_model_options, add_output_options
 
 if TYPE_CHECKING:
     import argparse

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jmm import inspect
+from jmm.cli.options import add_output_options, says
 from jmm.embedder import Embedder
 from jmm.inspect import output
 
@@ -48,7 +48,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "--low-pixels", type=int, metavar="N", help="default: a quarter of the high resolution"
     )
     parser.add_argument("--high-pixels", type=int, metavar="N", help="default: the model's limit")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    add_output_options(parser)
     parser.set_defaults(fail=parser.error)
     return parser
 
@@ -74,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = inspect.compare(names, picture, first, reference.trace)
     record: dict[str, Any] = {"image": str(arguments.image), **found.record()}
     numbers = output.save(arguments.out, found.draw(), record)
-    if arguments.json:
-        print(json.dumps(record, ensure_ascii=False))
+    if not says(arguments, record):
         return 0
     print("tokens      mean       p95        max        pooled")
     for part in (record["low"], record["high"]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jmm.bundle import MANIFEST
+from jmm.cli.options import add_output_options, says, shows_progress
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +38,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace what was converted before"
     )
+    add_output_options(parser)
     return parser
 
 
@@ -54,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         min_pixels=arguments.min_pixels,
         max_pixels=arguments.max_pixels,
         overwrite=arguments.overwrite,
-        show_progress=sys.stderr.isatty(),
+        show_progress=shows_progress(arguments),
     )
-    print(out)
+    if says(arguments, {"folder": str(out), **json.loads((out / MANIFEST).read_bytes())}):
+        print(out)
     return 0

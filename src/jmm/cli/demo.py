@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm import demo, gallery
+from jmm.cli.options import add_output_options, says
 from jmm.embedder import Embedder
 from jmm.inspect import output
 
@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         help="contact sheet; the numbers go to OUT.json; default: %(default)s",
     )
     parser.add_argument("--top", type=int, default=3, metavar="N", help="pictures to print")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    add_output_options(parser)
     parser.set_defaults(fail=parser.error)
     return parser
 
@@ -59,8 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         ],
     }
     numbers = output.save(arguments.output, gallery.sheet(entries, answers), record)
-    if arguments.json:
-        print(json.dumps(record))
+    if not says(arguments, record):
         return 0
     for found in answers:
         print(f"\n{found.query}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm.embedder import Embedder
+from jmm.cli.options import add_model_options, add_output_options, load, shows_progress
 
 if TYPE_CHECKING:
     import argparse
+
+    import numpy.typing as npt
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -31,32 +33,18 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("--truncate-dim", type=int, metavar="N", help="components to keep")
     parser.add_argument("--max-pixels", type=int, metavar="N", help="greatest area of a picture")
+    add_output_options(parser)
     return parser
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that choose and run a model."""
-    parser.add_argument("--model", metavar="GGUF", help="language model; default: the built-in one")
-    parser.add_argument("--mmproj", metavar="GGUF", help="vision tower")
-    parser.add_argument("--profile", metavar="NAME", help="model family; default: from the file")
-    parser.add_argument("--task", metavar="NAME", help="one of the profile's tasks")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: the cores allowed")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Embeds the files; 1 if one could not be read."""
-    settings: dict[str, Any] = {
-        "profile": arguments.profile,
-        "task": arguments.task,
-        "n_threads": arguments.threads,
-        "max_pixels": arguments.max_pixels,
-    }
-    with Embedder(arguments.model, arguments.mmproj, **settings) as embedder:
+    with load(arguments, max_pixels=arguments.max_pixels) as embedder:
         vectors = embedder.encode_images(
             arguments.files,
             truncate_dim=arguments.truncate_dim,
             on_error="nan",
-            show_progress=sys.stderr.isatty(),
+            show_progress=shows_progress(arguments),
         )
         query = None
         if arguments.query is not None:
@@ -65,12 +53,34 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         names = np.array([str(path) for path in arguments.files])
         np.savez(arguments.output, files=names, vectors=vectors)
-    if query is not None:
-        scores = np.where(readable, vectors @ query, -np.inf)
-        for index in np.argsort(-scores, kind="stable")[: readable.sum()]:
+    scores = np.full(len(vectors), -np.inf) if query is None else vectors @ query
+    order = np.argsort(-np.where(readable, scores, -np.inf), kind="stable")[: readable.sum()]
+    if arguments.json:
+        print(json.dumps(_record(arguments, vectors, order, None if query is None else scores)))
+    elif query is not None:
+        for index in order:
             print(f"{scores[index]:+.4f}  {arguments.files[index]}")
     elif arguments.output is None:
-        for index in np.flatnonzero(readable):
+        for index in order:
             shown = " ".join(f"{value:+.4f}" for value in vectors[index, :6])
             print(f"{arguments.files[index]}  {shown} ...")
     return 0 if readable.all() else 1
+
+
+def _record(
+    arguments: argparse.Namespace,
+    vectors: npt.NDArray[np.float32],
+    order: npt.NDArray[np.int64],
+    scores: npt.NDArray[np.float32] | None,
+) -> dict[str, Any]:
+    """The files that could be read, best first, and those that could not."""
+    files = []
+    for index in order.tolist():
+        entry: dict[str, Any] = {"file": str(arguments.files[index])}
+        if scores is not None:
+            entry["score"] = float(scores[index])
+        elif arguments.output is None:
+            entry["vector"] = vectors[index].tolist()
+        files.append(entry)
+    failed = [str(path) for i, path in enumerate(arguments.files) if i not in set(order.tolist())]
+    return {"dim": vectors.shape[1], "files": files, "failed": failed}

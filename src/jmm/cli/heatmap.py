@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm import inspect
-from jmm.cli.embed import add_model_options
-from jmm.embedder import Embedder
+from jmm.cli.options import add_model_options, add_output_options, load, says
 from jmm.inspect import output
 
 if TYPE_CHECKING:
@@ -37,27 +35,19 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         default="contributions",
         help="what is drawn; default: contributions, whose sum is the score",
     )
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    add_output_options(parser)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Draws the map."""
     output.check(arguments.out, arguments.page)
-    with Embedder(
-        arguments.model,
-        arguments.mmproj,
-        profile=arguments.profile,
-        task=arguments.task,
-        projector=arguments.projector,
-        n_threads=arguments.threads,
-        max_pixels=arguments.max_pixels,
-    ) as embedder:
+    settings = {"projector": arguments.projector, "max_pixels": arguments.max_pixels}
+    with load(arguments, **settings) as embedder:
         found = inspect.heatmap(embedder, arguments.page, arguments.query)
         record = {"model": embedder.info["model"], "page": str(arguments.page), **found.record()}
     numbers = output.save(arguments.out, found.draw(arguments.values), record)
-    if arguments.json:
-        print(json.dumps(record, ensure_ascii=False))
+    if not says(arguments, record):
         return 0
     print(f"MaxSim {found.score:.4f}, {found.outside:+.4f} of it outside the picture")
     for token in found.tokens:

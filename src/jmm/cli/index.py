@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jmm.cli.embed import add_model_options
+from jmm.cli.options import add_model_options, add_output_options, says, shows_progress
 
 if TYPE_CHECKING:
     import argparse
@@ -35,18 +34,11 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     return parser
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Declares what is printed, and how."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Indexes the files; 1 if some have failed."""
     try:
         with opened(arguments.into, arguments, create=True) as index:
-            shown = sys.stderr.isatty() and not arguments.quiet
-            report = index.add(arguments.paths, show_progress=shown)
+            report = index.add(arguments.paths, show_progress=shows_progress(arguments))
             _print(report, len(index), arguments)
     except KeyboardInterrupt:
         print("jmm: interrupted; the same command goes on from here", file=sys.stderr)
@@ -78,9 +70,7 @@ def opened(folder: Path, arguments: argparse.Namespace, *, create: bool = False)
 def _print(report: Report, n_pages: int, arguments: argparse.Namespace) -> None:
     for path, why in report.failed.items():
         print(f"jmm: {path}: {why}", file=sys.stderr)
-    if arguments.json:
-        print(json.dumps({**asdict(report), "pages_in_index": n_pages}))
-    elif not arguments.quiet:
+    if says(arguments, {**asdict(report), "pages_in_index": n_pages}):
         print(
             f"{report.n_files} files indexed ({report.n_pages} pages embedded), "
             f"{report.n_unchanged} unchanged, {report.n_removed} removed, "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from jmm import runtime
-from jmm.cli.embed import add_model_options
-from jmm.embedder import Embedder
+from jmm.cli.options import add_model_options, add_output_options, load
 
 if TYPE_CHECKING:
     import argparse
@@ -19,19 +19,18 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     parser = commands.add_parser("info", help="tell about a model and this build")
     parser.add_argument("path", nargs="?", metavar="MODEL", help="the same as --model")
     add_model_options(parser)
+    add_output_options(parser)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Loads the model and prints its `Embedder.info` and `build_info`."""
-    with Embedder(
-        arguments.path or arguments.model,
-        arguments.mmproj,
-        profile=arguments.profile,
-        task=arguments.task,
-        n_threads=arguments.threads,
-    ) as embedder:
+    arguments.model = arguments.path or arguments.model
+    with load(arguments) as embedder:
         facts = {**embedder.info, **runtime.build_info()}
+    if arguments.json:
+        print(json.dumps(facts))
+        return 0
     width = max(map(len, facts))
     for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"jmm: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("jmm: interrupted", file=sys.stderr)
+        print("jmm: interrupted; files are whole: run the same command again", file=sys.stderr)
         return 130
     finally:
         logger.removeHandler(handler)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from jmm.cli.options import add_output_options, says, shows_progress
 from jmm.quantizer import file_types, quantize_model
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         help="take a file that is quantized already, and lose more",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="default: the cores allowed")
+    add_output_options(parser)
     return parser
 
 
@@ -48,8 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
         allow_requantize=arguments.allow_requantize,
         n_threads=arguments.threads,
-        show_progress=sys.stderr.isatty(),
+        show_progress=shows_progress(arguments),
     )
+    if not says(arguments, {**asdict(made), "path": str(made.path)}):
+        return 0
     types = ", ".join(f"{count} {kind}" for kind, count in sorted(made.tensor_types.items()))
     size, before = (f"{n_bytes / 1e6:,.1f} MB" for n_bytes in (made.n_bytes, made.n_source_bytes))
     print(f"{made.path}: {size}, of {before}; tensors: {types}")
