@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MAGIC = b"jmm vision tokens 1\n"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VisionTokens:
     """One picture as the vision tower left it, ready for a language model of its family.
 
@@ -74,6 +74,11 @@ class VisionTokens:
             raise InputError("the vision tokens hold no numbers, NaN or infinity")
         object.__setattr__(self, "values", np.ascontiguousarray(values))
         object.__setattr__(self, "grid", (grid_h, grid_w))
+
+    def __repr__(self) -> str:
+        grid_h, grid_w = self.grid
+        n_tokens, dim = self.values.shape
+        return f"VisionTokens(tokens={n_tokens}, dim={dim}, grid={grid_h}x{grid_w})"
 
     def to_bytes(self) -> bytes:
         """The tokens as bytes, little-endian, for `from_bytes`."""

@@ -29,6 +29,10 @@ class BothVectors(NamedTuple):
     pooled: Any
     tokens: Any
 
+    def __repr__(self) -> str:
+        tokens = self.tokens if isinstance(self.tokens, MultiVector) else list(self.tokens.shape)
+        return f"BothVectors(pooled={list(self.pooled.shape)}, tokens={tokens})"
+
 
 @contextmanager
 def _room(n: int, dim: int) -> Iterator[None]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jmm.profiles import Patches
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """What a model made of the tokens of one item.
 
@@ -41,6 +41,11 @@ class Trace:
     picture: tuple[int, int] | None = None
     grid: tuple[int, int] | None = None
     patches: Patches | None = None
+
+    def __repr__(self) -> str:
+        n_tokens, dim = self.hidden.shape
+        grid = "" if self.grid is None else ", grid={}x{}".format(*self.grid)
+        return f"Trace(tokens={n_tokens}, dim={dim}{grid})"
 
 
 def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jmm.gallery.pictures import Entry
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer:
     """A query, and the pictures in order.
 
@@ -35,6 +35,9 @@ class Answer:
     right: int
     order: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float32]
+
+    def __repr__(self) -> str:
+        return f"Answer(query={self.query!r}, rank={self.rank})"
 
     @property
     def rank(self) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOW_SHARE = 4
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PatchDistances:
     """How far two models are apart on one picture at one resolution.
 
@@ -42,6 +42,10 @@ class PatchDistances:
     cells: Floats
     around: Floats
     pooled: float
+
+    def __repr__(self) -> str:
+        grid = "x".join(map(str, self.cells.shape))
+        return f"PatchDistances(grid={grid}, max={self.cells.max():.3g}, pooled={self.pooled:.3g})"
 
     def record(self) -> dict[str, Any]:
         """All numbers as plain values, for JSON."""

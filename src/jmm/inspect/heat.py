@@ -40,7 +40,7 @@ class QueryToken:
     cell: tuple[int, int] | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeatMap:
     """How the MaxSim score of a query and a page comes about.
 
@@ -65,6 +65,10 @@ class HeatMap:
     outside: float
     similarities: Floats
     tokens: list[QueryToken]
+
+    def __repr__(self) -> str:
+        grid = "x".join(map(str, self.contributions.shape))
+        return f"HeatMap(query={self.query!r}, score={self.score:.4f}, grid={grid})"
 
     def draw(self, values: str = "contributions") -> Image.Image:
         """The page in grey under the map: red above 0, blue below.
