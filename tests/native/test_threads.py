@@ -36,7 +36,7 @@ def test_eight_threads_share_an_engine() -> None:
 
 def test_two_engines_in_two_threads(tiny_files) -> None:  # type: ignore[no-untyped-def]
     with (
-        Embedder(n_threads=2) as one,
+        Embedder(*tiny_files("qwen25_small"), n_threads=2) as one,
         Embedder(*tiny_files("qwen2_small"), n_threads=2) as other,
     ):
         alone = [vectors(one), vectors(other)]
@@ -102,7 +102,7 @@ for use in (
 print(embedder.dim, embedder.info["dim"], sequence.n_tokens, sequence.token_ids() is not None)
 """
     )
-    assert lines == ["InputError"] * 6 + ["64 64 1 True"]
+    assert lines == ["InputError"] * 6 + ["256 256 1 True"]
 
 
 def test_collected_in_any_order() -> None:
