@@ -12,7 +12,7 @@ QUANTIZATION_VERSION: int
 _Path = str | os.PathLike[str]
 _Float32 = npt.NDArray[np.float32]
 _Patches = tuple[_Float32, int, int]
-_Part = tuple[str, bool] | _Patches | tuple[_Float32, int, int, bool]
+_Part = tuple[str, bool] | tuple[_Float32] | _Patches | tuple[_Float32, int, int, bool]
 
 def build_info() -> dict[str, object]: ...
 def devices() -> list[dict[str, object]]: ...
@@ -42,6 +42,7 @@ def convert_rows(
 class Sequence:
     n_tokens: int
     n_prefix: int
+    n_whole: int
     picture_span: tuple[int, int] | None
     pictures: list[_Patches]
     def token_ids(self) -> list[int]: ...
@@ -72,6 +73,11 @@ class Engine(Handles):
     n_bytes: int
     n_rows: int
     has_tower: bool
+    undivided: bool
+    @property
+    def max_sequences(self) -> int: ...
+    @property
+    def max_whole(self) -> int | None: ...
     def __init__(
         self,
         model_path: _Path,

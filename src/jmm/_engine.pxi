@@ -4,6 +4,9 @@
 MAX_SEQUENCES = 256
 cdef int N_SEQ_MAX = 256
 
+# Each sequence of a recurrent model has a state of its own, up to hundreds of megabytes.
+cdef int N_STATES_MAX = 16
+
 # A page of 768 tokens and its prompt pass at once.
 cdef int N_UBATCH = 1024
 
@@ -39,10 +42,13 @@ cdef class Engine(Handles):
     cdef llama.llama_batch_ext *batch  # owned, belongs to ctx
     cdef const llama.llama_vocab *vocab  # borrowed from model
     cdef int capacity  # tokens that ctx has room for
+    cdef int n_states  # sequences that ctx has room for
     cdef int n_batch
     cdef int n_ubatch
     cdef bool f16_kv
-    cdef bool undivided  # all of a batch must share one ubatch: no cache, or not causal
+    cdef readonly bool undivided  # all of a batch must share one ubatch: no cache, or not causal
+    cdef bool whole_tiles  # the rows of a tile see each other, also the later ones
+    cdef bool recurrent  # a sequence has one state, which no other can share
     cdef readonly bool has_tower
     cdef readonly int n_embd
     cdef readonly int n_ctx_train
@@ -63,8 +69,11 @@ cdef class Engine(Handles):
             self._load(model_path, n_gpu_layers)
             for path in adapter_paths:
                 self._load_adapter(path)
+            if n_batch or n_ubatch:
+                self._reserve(1, 1)  # tells whether the two limit an item
             if mmproj_path is not None:
                 self._load_vision(mmproj_path, self.model, n_gpu_layers != 0, with_tower)
+                self.whole_tiles = mtmd.mtmd_decode_use_non_causal(self.vision, NULL)
             self.loaded = True
         except BaseException as error:
             raise self._load_error(error, model_path) from None
@@ -122,6 +131,8 @@ cdef class Engine(Handles):
         self.n_embd = llama.llama_model_n_embd_out(self.model)
         self.n_ctx_train = llama.llama_model_n_ctx_train(self.model)
         self.n_bytes = llama.llama_model_size(self.model)
+        self.recurrent = (llama.llama_model_is_recurrent(self.model)
+                          or llama.llama_model_is_hybrid(self.model))
 
     cdef _load_adapter(self, path):
         cdef bytes name = os.fsencode(path)
@@ -133,13 +144,25 @@ cdef class Engine(Handles):
             raise _failure(ModelLoadError, f"{path}: the adapter cannot be loaded")
         self.adapters.push_back(adapter)
 
+    @property
+    def max_sequences(self):
+        """Most sequences of a batch."""
+        return N_STATES_MAX if self.recurrent else N_SEQ_MAX
+
+    @property
+    def max_whole(self):
+        """Most tokens that can pass in one forward; None if that is sized by the work."""
+        limits = [n for n in (self.n_batch, self.n_ubatch) if n]
+        return min(limits) if limits else None
+
     # --- tokens ---
 
     def tokenize(self, parts, *, bool add_special=False, prefix=(), bool in_order=False):
         """Makes one sequence.
 
         Args:
-            parts: In order, ``(text, parse_special)`` or ``(patches, grid_h, grid_w)``, where
+            parts: In order, ``(text, parse_special)``, ``(pixels,)`` with a tile, float32
+                ``[height, width, 3]``, C-contiguous, or ``(patches, grid_h, grid_w)``, where
                 ``patches`` is float32 ``[grid_h * grid_w, patch_n_elem]``, C-contiguous, or
                 ``(rows, grid_h, grid_w, True)`` with what `encode_vision` made of them. With
                 ``parse_special`` false, text that looks like a special token stays text.
@@ -185,7 +208,7 @@ cdef class Engine(Handles):
         """Runs sequences through the model in one batch.
 
         Args:
-            sequences: At most `MAX_SEQUENCES`, made by this engine's `tokenize`.
+            sequences: At most `max_sequences`, made by this engine's `tokenize`.
             spans: Per sequence ``(start, stop)``: the rows whose mean is wanted.
             pooled: float32 ``[len(sequences), n_embd]``; receives the means, not normalised.
             hidden: float32 ``[sum of n_tokens, n_embd]``; receives the hidden state of every
@@ -211,7 +234,7 @@ cdef class Engine(Handles):
             if tokens is not None:
                 _plan_tokens(&run, sequences, tokens, projection, self.n_embd)
                 run.projection.normalize = normalize
-            self._reserve(run.n_tokens)
+            self._reserve(run.n_tokens, <int>run.plans.size())
             self._adapt(adapter)
             with nogil:
                 _encode_pictures(self.vision, run.pictures)
@@ -231,8 +254,8 @@ cdef class Engine(Handles):
     cdef _plan(self, Forward *run, list sequences, list spans, float[:, ::1] pooled,
                float[:, ::1] hidden):
         cdef Sequence sequence
-        if not 0 < len(sequences) <= MAX_SEQUENCES:
-            raise InputError(f"{len(sequences)} sequences; 1 to {MAX_SEQUENCES} share a batch")
+        if not 0 < len(sequences) <= self.max_sequences:
+            raise InputError(f"{len(sequences)} sequences; 1 to {self.max_sequences} share a batch")
         for sequence, (start, stop) in zip(sequences, spans, strict=True):
             if sequence.engine is not self:
                 raise InputError("a sequence belongs to another engine")
@@ -265,7 +288,7 @@ cdef class Engine(Handles):
             plan = run.plans[i]
             for k in range(plan.size()):
                 chunk = &plan[0][k]
-                if chunk.source.patches != NULL:
+                if chunk.source.patches != NULL or chunk.source.pixels != NULL:
                     n_values += chunk.n_tokens * self.n_embd_vision
         run.encoded.resize(n_values)
         n_values = 0
@@ -273,7 +296,7 @@ cdef class Engine(Handles):
             plan = run.plans[i]
             for k in range(plan.size()):
                 chunk = &plan[0][k]
-                if chunk.source.patches != NULL:
+                if chunk.source.patches != NULL or chunk.source.pixels != NULL:
                     chunk.source.rows = run.encoded.data() + n_values
                     run.pictures.push_back(chunk.source)
                     n_values += chunk.n_tokens * self.n_embd_vision
@@ -302,24 +325,29 @@ cdef class Engine(Handles):
         try:
             if not self.has_tower:
                 raise InputError("the model was loaded without a vision tower")
+            if self.patch_n_elem == 0:
+                return _encode_tiles_apart(self, pictures)
             return _encode_vision(self, pictures)
         finally:
             self._leave()
 
-    cdef _reserve(self, int n_tokens):
-        """Makes a context with room for so many tokens, unless there is one."""
+    cdef _reserve(self, int n_tokens, int n_sequences):
+        """Makes a context with room for so much, unless there is one."""
         cdef llama.llama_context_params params
-        if self.ctx != NULL and n_tokens <= self.capacity:
+        if self.ctx != NULL and n_tokens <= self.capacity and n_sequences <= self.n_states:
             return
         self._free_context()
         cdef int capacity = 2 * CELL_BLOCK
         while capacity < n_tokens:
             capacity *= 2
+        n_states = 1 if self.recurrent else N_SEQ_MAX
+        while n_states < n_sequences:
+            n_states *= 2
         params = llama.llama_context_default_params()
         params.n_ctx = capacity
         params.n_batch = max(self.n_batch or capacity, N_SEQ_MAX)
         params.n_ubatch = capacity if self.undivided else min(self.n_ubatch or N_UBATCH, capacity)
-        params.n_seq_max = N_SEQ_MAX
+        params.n_seq_max = n_states
         params.n_threads = params.n_threads_batch = self.n_threads
         params.pooling_type = llama.LLAMA_POOLING_TYPE_NONE
         params.type_k = params.type_v = ggml.GGML_TYPE_F16 if self.f16_kv else ggml.GGML_TYPE_F32
@@ -335,17 +363,19 @@ cdef class Engine(Handles):
         llama.llama_attach_threadpool(self.ctx, self.pool, self.pool)
         self.batch = llama.llama_batch_ext_init(self.ctx)
         self.capacity = capacity
+        self.n_states = n_states
         undivided = (llama.llama_get_memory(self.ctx) == NULL
                      or not llama.llama_get_causal_attn(self.ctx))
         if undivided and not self.undivided:
             self.undivided = True
             self._free_context()
-            self._reserve(n_tokens)
+            self._reserve(n_tokens, n_sequences)
 
     cdef int _run(self, Forward *run) except -1 nogil:
         """Fills batches with the rows of all sequences, and decodes each when it is full."""
         cdef size_t s, c, i
         cdef int row
+        cdef bool whole
         cdef llama.llama_pos pos
         cdef Chunk chunk
         cdef llama.llama_embd embd
@@ -361,6 +391,10 @@ cdef class Engine(Handles):
             for c in range(run.plans[s].size()):
                 chunk = run.plans[s].at(c)
                 embd.data = chunk.source.rows
+                whole = self.whole_tiles and chunk.tokens == NULL
+                if whole:
+                    self._decode(run)
+                    llama.llama_set_causal_attn(self.ctx, False)
                 for i in range(chunk.n_tokens):
                     if row < run.prefixes[s]:
                         row += 1
@@ -373,6 +407,9 @@ cdef class Engine(Handles):
                         self._add_embd(run, s, row, embd, chunk, pos, i)
                         embd.data += embd.n_embd
                     row += 1
+                if whole:
+                    self._decode(run)
+                    llama.llama_set_causal_attn(self.ctx, True)
                 pos += chunk.n_pos
         self._decode(run)
         return 0
@@ -386,7 +423,7 @@ cdef class Engine(Handles):
         for s in range(run.plans.size()):
             n = run.prefixes[s]
             run.prefixes[s] = 0
-            if n == 0 or self.undivided:
+            if n == 0 or self.undivided or self.recurrent:
                 continue
             if tokens == NULL:
                 tokens = run.plans[s].at(0).tokens
@@ -428,7 +465,7 @@ cdef class Engine(Handles):
         cdef mtmd.mtmd_decoder_pos at
         cdef llama.llama_pos[4] positions
         cdef int32_t row = llama.llama_batch_ext_add_embd(self.batch, <int32_t>s, embd)
-        if chunk.in_order:
+        if chunk.in_order or chunk.picture == NULL:
             positions[0] = positions[1] = positions[2] = pos + <llama.llama_pos>i
             positions[3] = 0
         else:

@@ -79,8 +79,8 @@ cdef class Handles:
         self.patch_n_elem = mtmd.mtmd_get_patch_n_elem(self.vision)
         self.patch_n_merge = mtmd.mtmd_get_patch_n_merge(self.vision)
         self.n_embd_vision = mtmd.mtmd_get_n_embd(self.vision)
-        if self.patch_n_elem == 0:
-            raise ModelLoadError(f"{path}: not the vision tower of a Qwen model")
+        if self.patch_n_elem == 0 and model == NULL:
+            raise ModelLoadError(f"{path}: a tower of this family cannot run apart from its model")
         self.patch_size = <int>sqrt(self.patch_n_elem / 6)  # of two frames in three channels
 
     cdef _load_error(self, error, path):

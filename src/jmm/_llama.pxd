@@ -68,12 +68,16 @@ cdef extern from "llama.h" nogil:
     int32_t llama_model_n_embd_out(const llama_model *model)
     uint64_t llama_model_size(const llama_model *model)
     bool llama_model_has_encoder(const llama_model *model)
+    bool llama_model_is_recurrent(const llama_model *model)
+    bool llama_model_is_hybrid(const llama_model *model)
 
     int32_t llama_vocab_n_tokens(const llama_vocab *vocab)
     llama_token llama_vocab_bos(const llama_vocab *vocab)
     llama_token llama_vocab_eos(const llama_vocab *vocab)
+    llama_token llama_vocab_sep(const llama_vocab *vocab)
     bool llama_vocab_get_add_bos(const llama_vocab *vocab)
     bool llama_vocab_get_add_eos(const llama_vocab *vocab)
+    bool llama_vocab_get_add_sep(const llama_vocab *vocab)
     int32_t llama_tokenize(const llama_vocab *vocab, const char *text, int32_t text_len,
                            llama_token *tokens, int32_t n_tokens_max,
                            bool add_special, bool parse_special) except +
@@ -85,6 +89,7 @@ cdef extern from "llama.h" nogil:
     llama_memory_t llama_get_memory(const llama_context *ctx)
     void llama_memory_clear(llama_memory_t memory, bool data) except +
     bool llama_get_causal_attn(const llama_context *ctx)
+    void llama_set_causal_attn(llama_context *ctx, bool causal_attn)
 
     llama_adapter_lora *llama_adapter_lora_init(llama_model *model, const char *path) except +
     int32_t llama_set_adapters_lora(llama_context *ctx, llama_adapter_lora **adapters,

@@ -76,5 +76,8 @@ cdef extern from "mtmd.h" nogil:
     llama_pos mtmd_input_chunk_get_n_pos(const mtmd_input_chunk *chunk)
     mtmd_decoder_pos mtmd_image_tokens_get_decoder_pos(const mtmd_image_tokens *tokens, llama_pos pos_0, size_t i)
 
+    uint32_t mtmd_get_n_tokens_pixels(const mtmd_context *ctx, uint32_t nx, uint32_t ny)
+    int32_t mtmd_encode_pixels(mtmd_context *ctx, uint32_t nx, uint32_t ny, const float *data) except +
+    bool mtmd_decode_use_non_causal(const mtmd_context *ctx, const mtmd_input_chunk *chunk)
     int32_t mtmd_encode_patches(mtmd_context *ctx, const mtmd_patches *imgs, size_t n_imgs) except +
     float *mtmd_get_output_embd(mtmd_context *ctx)

@@ -1,5 +1,9 @@
 # One tokenised item.
 
+# Of a tile's side, in pixels.
+cdef int MAX_TILE = 8192
+
+
 cdef struct Chunk:
     const llama.llama_token *tokens  # borrowed from the sequence, NULL for a picture
     const mtmd.mtmd_input_chunk *picture  # borrowed from the sequence
@@ -18,6 +22,7 @@ cdef class Sequence:
         n_prefix: Tokens at its start that the prompt gives, and that a batch computes once.
         picture_span: The rows from the first picture's first to the last one's last, stop
             exclusive; None without a picture.
+        n_whole: Most tokens of it that must pass in one forward, 0 if each may pass alone.
         pictures: What it was made of: ``(array, grid_h, grid_w)`` each.
     """
 
@@ -27,10 +32,12 @@ cdef class Sequence:
     cdef Engine engine
     cdef readonly int n_tokens
     cdef readonly int n_prefix
+    cdef readonly int n_whole
     cdef readonly object picture_span
     cdef readonly list pictures  # keeps what `sources` borrows
     cdef bool in_order
     cdef vector[Picture] sources
+    cdef vector[size_t] places  # of tiles among `tokens`
 
     def __cinit__(self):
         self.pictures = []
@@ -55,11 +62,7 @@ cdef class Sequence:
         cdef const mtmd.mtmd_input_chunk *source
         memset(&chunk, 0, sizeof(chunk))
         if self.chunks == NULL:
-            chunk.tokens = self.tokens.data()
-            chunk.n_tokens = self.tokens.size()
-            chunk.n_prefix = self.n_prefix
-            chunk.n_pos = <llama.llama_pos>chunk.n_tokens
-            self.plan.push_back(chunk)
+            self._lay_out_tokens()
         for i in range(n):
             source = mtmd.mtmd_input_chunks_get(self.chunks, i)
             memset(&chunk, 0, sizeof(chunk))
@@ -80,13 +83,40 @@ cdef class Sequence:
             if chunk.tokens == NULL:
                 first = total if first is None else first
                 last = total + chunk.n_tokens
+                if self.engine.whole_tiles:
+                    self.n_whole = max(self.n_whole, <int>chunk.n_tokens)
             total += chunk.n_tokens
+        if self.engine.undivided:
+            self.n_whole = total
         self.n_tokens = total
         self.picture_span = None if first is None else (first, last)
 
+    cdef _lay_out_tokens(self):
+        """Plans an item of texts and tiles, which stand in line."""
+        cdef Chunk chunk
+        cdef size_t i, stop, start = 0
+        memset(&chunk, 0, sizeof(chunk))
+        chunk.n_prefix = self.n_prefix
+        for i in range(self.places.size() + 1):
+            stop = self.places[i] if i < self.places.size() else self.tokens.size()
+            if stop > start or self.places.empty():
+                chunk.tokens = self.tokens.data() + start
+                chunk.n_tokens = stop - start
+                chunk.n_pos = <llama.llama_pos>chunk.n_tokens
+                self.plan.push_back(chunk)
+            if i < self.places.size():
+                chunk.tokens = NULL
+                chunk.source = self.sources[i]
+                chunk.n_tokens = mtmd.mtmd_get_n_tokens_pixels(
+                    self.engine.vision, chunk.source.grid_w, chunk.source.grid_h)
+                chunk.n_pos = <llama.llama_pos>chunk.n_tokens
+                self.plan.push_back(chunk)
+                memset(&chunk.source, 0, sizeof(chunk.source))
+            start = stop
+
     cdef _note_prefix(self, prefix):
         cdef size_t i, n = len(prefix)
-        if self.tokens.size() <= n:
+        if self.tokens.size() <= n or not self.places.empty():
             return
         for i in range(n):
             if self.tokens[i] != <llama.llama_token>prefix[i]:
@@ -94,14 +124,19 @@ cdef class Sequence:
         self.n_prefix = <int>n
 
     cdef _add_texts(self, parts, bool add_special):
-        """Fills an item of text alone."""
+        """Fills an item of texts and tiles."""
         cdef const llama.llama_vocab *vocab = self.engine.vocab
         if add_special and llama.llama_vocab_get_add_bos(vocab):
             self.tokens.push_back(llama.llama_vocab_bos(vocab))
-        for text, parse_special in parts:
-            self._add_text(text.encode("utf-8"), parse_special)
+        for part in parts:
+            if len(part) == 1:
+                self._add_tile(part[0])
+            else:
+                self._add_text(part[0].encode("utf-8"), part[1])
         if add_special and llama.llama_vocab_get_add_eos(vocab):
             self.tokens.push_back(llama.llama_vocab_eos(vocab))
+        if add_special and llama.llama_vocab_get_add_sep(vocab):
+            self.tokens.push_back(llama.llama_vocab_sep(vocab))
 
     cdef _add_text(self, bytes text, bool parse_special):
         cdef const llama.llama_vocab *vocab = self.engine.vocab
@@ -123,6 +158,30 @@ cdef class Sequence:
         if n < 0:
             raise InputError(f"the text of {n_text:,} bytes cannot be tokenised")
 
+    cdef _add_tile(self, values):
+        """Borrows a tile's pixels."""
+        cdef const float[:, :, ::1] pixels = values
+        cdef Picture source
+        self._require_vision()
+        if not self.engine.has_tower:
+            raise InputError("the vision tower was not loaded; load it to embed pictures")
+        if pixels.shape[2] != 3 or not (0 < pixels.shape[0] <= MAX_TILE and
+                                        0 < pixels.shape[1] <= MAX_TILE):
+            raise InputError(f"a tile is {list(np.shape(values))}; [height, width, 3] is needed")
+        source.grid_h, source.grid_w = pixels.shape[0], pixels.shape[1]
+        source.patches = source.rows = NULL
+        source.pixels = &pixels[0, 0, 0]
+        self.sources.push_back(source)
+        self.places.push_back(self.tokens.size())
+        self.pictures.append((pixels, source.grid_h, source.grid_w))
+
+    cdef _require_vision(self):
+        if self.engine.vision == NULL:
+            raise InputError(
+                "the model reads no pictures: it was loaded without an mmproj; "
+                "pass mmproj= to embed pictures"
+            )
+
     cdef _add_parts(self, parts, bool add_special):
         """Fills an item with pictures, through libmtmd, which adds its markers around each."""
         cdef vector[mtmd.mtmd_input_text] texts
@@ -134,11 +193,8 @@ cdef class Sequence:
         cdef bytes encoded
         cdef size_t i
         cdef int32_t status
-        if self.engine.vision == NULL:
-            raise InputError(
-                "the model reads no pictures: it was loaded without an mmproj; "
-                "pass mmproj= to embed pictures"
-            )
+        self._require_vision()
+        _check_takes_patches(self.engine)
         keep = []
         texts.reserve(len(parts))  # items point into it
         try:
@@ -192,6 +248,7 @@ cdef class Sequence:
                 raise InputError("the vision tower was not loaded; pass encoded pictures")
         source.grid_h, source.grid_w = grid_h, grid_w
         source.patches = source.rows = NULL
+        source.pixels = NULL
         if is_encoded:
             source.rows = <float *>&array[0, 0]
         else:

@@ -13,9 +13,10 @@ cdef int MAX_SIDE = 46_000
 
 
 cdef struct Picture:
-    uint32_t grid_h
+    uint32_t grid_h  # of a tile: pixels
     uint32_t grid_w
-    const float *patches  # borrowed, NULL once encoded elsewhere
+    const float *patches  # borrowed, NULL for a tile and once encoded elsewhere
+    const float *pixels  # borrowed, of a tile, else NULL
     float *rows  # borrowed: where the tower's output goes, or what it was
 
 
@@ -38,6 +39,8 @@ cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) e
     cdef const float *rows
     if pictures.empty():
         return 0
+    if pictures[0].pixels != NULL:
+        return _encode_tiles(vision, pictures)
     n_embd = mtmd.mtmd_get_n_embd(vision)
     n_merged = mtmd.mtmd_get_patch_n_merge(vision) * mtmd.mtmd_get_patch_n_merge(vision)
     stable_sort(pictures.begin(), pictures.end(), _is_larger)  # equal sizes are one batch
@@ -68,6 +71,27 @@ cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) e
     return 0
 
 
+cdef int _encode_tiles(mtmd.mtmd_context *vision, const vector[Picture] &tiles) except -1 nogil:
+    """Fills `rows` of every tile."""
+    cdef size_t i, n_values
+    for i in range(tiles.size()):
+        if mtmd.mtmd_encode_pixels(vision, tiles[i].grid_w, tiles[i].grid_h, tiles[i].pixels) != 0:
+            with gil:
+                raise _failure(DecodeError, "the vision tower failed")
+        n_values = mtmd.mtmd_get_n_tokens_pixels(vision, tiles[i].grid_w, tiles[i].grid_h)
+        n_values *= mtmd.mtmd_get_n_embd(vision)
+        memcpy(tiles[i].rows, mtmd.mtmd_get_output_embd(vision), n_values * sizeof(float))
+    return 0
+
+
+cdef _check_takes_patches(Handles handles):
+    if handles.patch_n_elem == 0:
+        raise InputError(
+            "the vision tower takes no patches or vision tokens: those are of Qwen's families; "
+            "pass the picture itself"
+        )
+
+
 cdef _check_grid(Handles handles, grid_h, grid_w):
     merge = handles.patch_n_merge
     most = MAX_SIDE // handles.patch_size // merge * merge
@@ -88,6 +112,32 @@ cdef _check_patches(Handles handles, n_rows, n_columns, grid_h, grid_w):
         )
 
 
+cdef _encode_tiles_apart(Handles handles, list tiles):
+    """`Engine.encode_vision` of a tower that takes tiles."""
+    cdef vector[Picture] items
+    cdef Picture item
+    cdef const float[:, :, ::1] pixels
+    cdef float[:, ::1] rows
+    memset(&item, 0, sizeof(item))
+    keep, outputs = [], []
+    try:
+        for values, height, width in tiles:
+            pixels = values
+            n_rows = mtmd.mtmd_get_n_tokens_pixels(handles.vision, width, height)
+            outputs.append(np.empty((n_rows, handles.n_embd_vision), np.float32))
+            rows = outputs[-1]
+            keep.append(pixels)
+            item.grid_h, item.grid_w = height, width
+            item.pixels, item.rows = &pixels[0, 0, 0], &rows[0, 0]
+            items.push_back(item)
+        with nogil:
+            _encode_pictures(handles.vision, items)
+        handles._raise_interrupt()
+    except BaseException as error:
+        raise handles._translate(error, f"{len(tiles)} tiles") from None
+    return outputs
+
+
 cdef _encode_vision(Handles handles, list pictures):
     """`Tower.encode_vision`, between `_enter_open` and `_leave`."""
     cdef vector[Picture] items
@@ -96,6 +146,8 @@ cdef _encode_vision(Handles handles, list pictures):
     cdef float[:, ::1] rows
     cdef size_t n_merged = handles.patch_n_merge ** 2
     cdef size_t n_patches = 0
+    _check_takes_patches(handles)
+    item.pixels = NULL
     keep, outputs = [], []
     try:
         for values, grid_h, grid_w in pictures:

@@ -186,6 +186,10 @@ def split_patches(
     rows, grids = _array(patches, "patches"), _array(grid_thw, "grid_thw")
     if rows.dtype != np.float32:
         raise InputError(f"patches have dtype {rows.dtype}; float32 is needed")
+    if n_elem == 0:
+        raise InputError(
+            "the vision tower takes no patches: those are of Qwen's families; pass the pictures"
+        )
     if rows.ndim != 2 or rows.shape[1] != n_elem:
         raise InputError(f"patches have shape {list(rows.shape)}; [n, {n_elem}] is needed")
     one = grids.ndim == 1 and grids.size > 0

@@ -34,6 +34,17 @@ _LANGUAGE_MODELS = {
     "qwen2.5vl_merger": "qwen2vl",
     "qwen3vl_merger": "qwen3vl",
 }
+# Towers that take tiles of one size.
+TILE_PROJECTORS = {
+    "gemma3": "Gemma 3",
+    "idefics3": "SmolVLM and Idefics3",
+    "mlp": "LLaVA",
+    "internvl": "InternVL",
+}
+# A tile's rows pass in one forward where they see each other.
+_MAX_TILE_ROWS = 1024
+_MAX_TILE = 8192
+_MAX_TILES = 64
 
 _MMPROJ_REQUIRED = (
     "clip.vision.projection_dim",
@@ -59,8 +70,15 @@ PROJECTOR_WEIGHT = "multi_vector_projector.weight"
 _EMBEDDINGS = "token_embd.weight"
 _CHANNELS = 3
 _ENCODER_VOCABULARIES = ("bert", "t5")
+_ENCODERS = ("bert",)
+# Whole numbers from 1 on that llama.cpp divides by, or makes shapes of, without looking.
+_POSITIVE = {
+    "mamba": ("ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"),
+    "lfm2": ("shortconv.l_cache",),
+}
 _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+_NOT_IN_TILE_TOWERS = ("v.norm_embd.weight", "v.patch_embd.weight.1", "mm.1.weight", "mm.3.weight")
 _NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _MAX_TOWER_LAYERS = 48  # more would not fit in libmtmd's graph
@@ -297,14 +315,58 @@ def check_text(header: Header) -> None:
     if isinstance(n_tokens, tuple) and n_tokens[0] != n_tokens[1]:
         raise header.fail(f"{n_tokens[0] - n_tokens[1]} tokens of the vocabulary occur twice")
     vocabulary = header.metadata.get("tokenizer.ggml.model")
-    if vocabulary in _ENCODER_VOCABULARIES:
+    if vocabulary in _ENCODER_VOCABULARIES and architecture not in _ENCODERS:
         raise header.fail(
-            f"encoder models (vocabulary {vocabulary!r}) are not supported; causal models are"
+            f"encoders of architecture {architecture!r} are not supported; "
+            f"{', '.join(_ENCODERS)} is, and causal models are"
         )
+    for key in _POSITIVE.get(architecture, ()):
+        header.positive(f"{architecture}.{key}")
     if architecture in _LANGUAGE_MODELS.values():
         _check_qwen(header, architecture)
+    elif architecture == "bert":
+        _check_bert(header)
+    elif architecture == "gemma-embedding":
+        _check_gemma_embedding(header)
     else:
         header.check_dtypes()
+
+
+def _check_bert(header: Header) -> None:
+    header.check_dtypes(vectors="f32")
+    n_embd = header.positive("bert.embedding_length")
+    n_head = header.positive("bert.attention.head_count")
+    if n_embd % n_head:
+        raise header.fail(f"{n_embd} components cannot be split into {n_head} heads")
+    header.epsilon("bert.attention.layer_norm_epsilon")
+    header.positive("bert.context_length")
+    if header.dtypes.get("token_types.weight", "f32") != "f32":
+        raise header.fail(
+            f"tensor token_types.weight has type {header.dtypes['token_types.weight']}; f32 is "
+            "needed"
+        )
+
+
+def _check_gemma_embedding(header: Header) -> None:
+    header.check_dtypes()
+    header.epsilon("gemma-embedding.attention.layer_norm_rms_epsilon")
+    n_embd = header.positive("gemma-embedding.embedding_length")
+    header.positive("gemma-embedding.attention.sliding_window")
+    modules = [name for name in ("dense_2.weight", "dense_3.weight") if name in header.shapes]
+    if len(modules) == 1:
+        raise header.fail(f"it has {modules[0]} without its counterpart")
+    if modules:
+        n_between = header.positive("gemma-embedding.dense_2_feat_out")
+        for key, wanted in (
+            ("dense_2_feat_in", n_embd),
+            ("dense_3_feat_in", n_between),
+            ("dense_3_feat_out", n_embd),
+        ):
+            found = header.metadata.get(f"gemma-embedding.{key}")
+            if found != wanted:
+                raise header.fail(f"gemma-embedding.{key} is {found!r}; {wanted} is needed")
+        _expect(header, "dense_2.weight", (n_embd, n_between))
+        _expect(header, "dense_3.weight", (n_between, n_embd))
 
 
 def _check_qwen(header: Header, arch: str) -> None:
@@ -441,8 +503,8 @@ def check_mmproj(header: Header, text: Header | None = None) -> None:
     projector = header.metadata.get("clip.projector_type") or header.metadata.get(
         "clip.vision.projector_type"
     )
-    if projector not in PROJECTORS:
-        families = ", ".join(PROJECTORS.values())
+    if projector not in PROJECTORS and projector not in TILE_PROJECTORS:
+        families = ", ".join((*PROJECTORS.values(), *TILE_PROJECTORS.values()))
         raise header.fail(f"projector type {projector!r} is not supported; {families} are")
     header.check_dtypes(vectors="f32")
     header.epsilon("clip.vision.attention.layer_norm_epsilon")
@@ -451,6 +513,11 @@ def check_mmproj(header: Header, text: Header | None = None) -> None:
     for key in _MMPROJ_OPTIONAL:
         if key in header.types:
             header.positive(key)
+    if projector in TILE_PROJECTORS:
+        if text is not None:
+            _check_tile_pair(header, text)
+        _check_tile_tower(header, projector)
+        return
     if text is not None:
         _check_pair(header, text, _LANGUAGE_MODELS[projector])
     if projector == "qwen3vl_merger":
@@ -471,15 +538,114 @@ def _check_pair(header: Header, text: Header, architecture: str) -> None:
             f"{n_given} of its layers feed layers of a language model, and {text.path} takes "
             f"{n_taken}; the two files belong to different models"
         )
-    n_embd, n_out = (
-        text.positive(f"{architecture}.embedding_length"),
-        header.positive("clip.vision.projection_dim"),
-    )
+    _check_width(header, text)
+
+
+def _check_width(header: Header, text: Header) -> None:
+    n_embd = text.positive(f"{text.architecture}.embedding_length")
+    n_out = header.positive("clip.vision.projection_dim")
     if n_embd != n_out:
         raise header.fail(
             f"it gives rows of {n_out} numbers, the language model {text.path} takes {n_embd}; "
             "the two files belong to different models"
         )
+
+
+def tile_tokens(projector: str, metadata: Mapping[str, Any]) -> int:
+    """Rows that a tower makes of one tile."""
+    n_patches = metadata["clip.vision.image_size"] // metadata["clip.vision.patch_size"]
+    return int((n_patches // scale_factor(projector, metadata)) ** 2)
+
+
+def scale_factor(projector: str, metadata: Mapping[str, Any]) -> int:
+    """Patches per side that become one row."""
+    default = {"gemma3": 4, "mlp": 1}.get(projector, 2)
+    return int(metadata.get("clip.vision.projector.scale_factor", default))
+
+
+def _check_tile_pair(header: Header, text: Header) -> None:
+    if f"{text.architecture}.rope.dimension_sections" in text.types:
+        raise header.fail(
+            f"pictures of the language model {text.path} have rows and columns; this vision tower "
+            "belongs to another architecture"
+        )
+    _check_width(header, text)
+
+
+def _check_tile_tower(header: Header, projector: str) -> None:
+    n_embd = _check_heads(header)
+    n_out = header.positive("clip.vision.projection_dim")
+    patch = header.positive("clip.vision.patch_size")
+    side = header.positive("clip.vision.image_size")
+    for key in ("projector.scale_factor", "preproc_image_size", "preproc_min_tiles"):
+        if f"clip.vision.{key}" in header.types:
+            header.positive(f"clip.vision.{key}")
+    scale = scale_factor(projector, header.metadata)
+    if side > _MAX_TILE or side % patch or side // patch % scale:
+        raise header.fail(
+            f"image_size is {side}; a multiple of {patch * scale} up to {_MAX_TILE} is needed"
+        )
+    if tile_tokens(projector, header.metadata) > _MAX_TILE_ROWS:
+        raise header.fail(
+            f"a picture of {side} x {side} pixels gives "
+            f"{tile_tokens(projector, header.metadata)} rows; {_MAX_TILE_ROWS} are supported"
+        )
+    least = header.metadata.get("clip.vision.preproc_min_tiles", 1)
+    most = header.metadata.get("clip.vision.preproc_max_tiles", 12)
+    if not isinstance(most, int) or not least <= most <= _MAX_TILES:
+        raise header.fail(
+            f"preproc_min_tiles is {least} and preproc_max_tiles is {most!r}; numbers that do not "
+            f"cross, up to {_MAX_TILES}, are needed"
+        )
+    for name in _NOT_IN_TILE_TOWERS:
+        if name in header.shapes:
+            raise header.fail(f"tensor {name} has no place in this vision tower")
+
+    if "clip.vision.image_grid_pinpoints" in header.types:
+        raise header.fail("LLaVA-NeXT's grids of pictures are not supported; LLaVA 1.5 is")
+    has_class = projector in ("mlp", "internvl")
+    _expect(header, "v.patch_embd.weight", (patch, patch, _CHANNELS, n_embd))
+    if "v.patch_embd.bias" in header.shapes:
+        _expect(header, "v.patch_embd.bias", (n_embd,))
+    n_patches = (side // patch) ** 2
+    _expect(header, "v.position_embd.weight", (n_embd, n_patches + has_class))
+    if has_class:
+        _expect(header, "v.class_embd", (n_embd,))
+    for name in ("v.pre_ln", "v.post_ln"):
+        if f"{name}.weight" in header.shapes:
+            _expect(header, f"{name}.weight", (n_embd,))
+            _expect(header, f"{name}.bias", (n_embd,))
+    _check_tile_projector(header, projector, n_embd, n_embd * scale**2, n_out)
+    for layer in range(_n_layer(header)):
+        _check_attention(header, f"v.blk.{layer}.", n_embd)
+        _check_layer(header, f"v.blk.{layer}.", n_embd, windowed=False)
+        for name in (f"v.blk.{layer}.ls1.weight", f"v.blk.{layer}.ls2.weight"):
+            if name in header.shapes:
+                _expect(header, name, (n_embd,))
+
+
+def _check_tile_projector(
+    header: Header, projector: str, n_embd: int, n_merged: int, n_out: int
+) -> None:
+    if projector == "gemma3":
+        _expect(header, "mm.input_projection.weight", (n_out, n_embd))
+        _expect(header, "mm.soft_emb_norm.weight", (n_embd,))
+    elif projector == "idefics3":
+        _expect(header, "mm.model.fc.weight", (n_merged, n_out))
+    elif projector == "mlp":
+        n_between = header.shapes.get("mm.0.weight", (0, 0))[1]
+        _expect(header, "mm.0.weight", (n_embd, n_between))
+        _expect(header, "mm.0.bias", (n_between,))
+        _expect(header, "mm.2.weight", (n_between, n_out))
+        _expect(header, "mm.2.bias", (n_out,))
+    else:
+        n_between = header.shapes.get("mm.model.mlp.1.weight", (0, 0))[1]
+        for kind in ("weight", "bias"):
+            _expect(header, f"mm.model.mlp.0.{kind}", (n_merged,))
+        _expect(header, "mm.model.mlp.1.weight", (n_merged, n_between))
+        _expect(header, "mm.model.mlp.1.bias", (n_between,))
+        _expect(header, "mm.model.mlp.3.weight", (n_between, n_out))
+        _expect(header, "mm.model.mlp.3.bias", (n_out,))
 
 
 def _check_tower(header: Header, *, windowed: bool) -> None:
@@ -496,9 +662,7 @@ def _check_tower(header: Header, *, windowed: bool) -> None:
     _check_ends(header, n_embd, biased=not windowed)
     for layer in range(_n_layer(header)):
         prefix = f"v.blk.{layer}."
-        for name in ("attn_q", "attn_k", "attn_v"):
-            _expect(header, f"{prefix}{name}.weight", (n_embd, n_embd))
-            _expect(header, f"{prefix}{name}.bias", (n_embd,))
+        _check_attention(header, prefix, n_embd)
         _check_layer(header, prefix, n_embd, windowed=windowed)
 
 
@@ -542,17 +706,23 @@ def _deepstack_layers(header: Header) -> list[str]:
 
 def _check_sizes(header: Header) -> tuple[int, int]:
     """The tower's width, and patches per side of a token."""
+    n_embd = _check_heads(header)
+    merge = header.metadata.get("clip.vision.spatial_merge_size", MERGE_SIZE)
+    if merge != MERGE_SIZE:
+        raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
+    return n_embd, MERGE_SIZE
+
+
+def _check_heads(header: Header) -> int:
+    """The tower's width."""
     n_embd = header.positive("clip.vision.embedding_length")
     n_head = header.positive("clip.vision.attention.head_count")
-    merge = header.metadata.get("clip.vision.spatial_merge_size", MERGE_SIZE)
     if n_embd % n_head or (n_embd // n_head) % 4:
         raise header.fail(f"{n_embd} components cannot be split into {n_head} heads")
     head = header.metadata.get("clip.vision.attention.head_dim", n_embd // n_head)
     if head != n_embd // n_head:
         raise header.fail(f"head_dim is {head}; {n_embd} components have {n_embd // n_head}")
-    if merge != MERGE_SIZE:
-        raise header.fail(f"spatial_merge_size is {merge}; {MERGE_SIZE} is supported")
-    return n_embd, MERGE_SIZE
+    return n_embd
 
 
 def _n_layer(header: Header) -> int:
@@ -581,6 +751,12 @@ def _check_ends(header: Header, n_embd: int, *, biased: bool) -> None:
     _expect(header, "mm.0.bias", (merged,))
     _expect(header, "mm.2.weight", (merged, n_out))
     _expect(header, "mm.2.bias", (n_out,))
+
+
+def _check_attention(header: Header, prefix: str, n_embd: int) -> None:
+    for name in ("attn_q", "attn_k", "attn_v"):
+        _expect(header, f"{prefix}{name}.weight", (n_embd, n_embd))
+        _expect(header, f"{prefix}{name}.bias", (n_embd,))
 
 
 def _check_layer(header: Header, prefix: str, n_embd: int, *, windowed: bool) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from jmm.processor import Processor
     from jmm.profiles import Picture
+    from jmm.tiles import TileProcessor
 
 _MAGIC = b"jmm vision tokens 1\n"
 
@@ -133,14 +134,14 @@ class Reader:
     """Turns what the user passed as a picture into what `Engine.tokenize` takes.
 
     Attributes:
-        processor: Cuts pictures into patches.
+        processor: Cuts pictures into patches or tiles.
         max_image_pixels: Greatest area before resizing.
         reference_modes: See `to_rgb`.
         fingerprint: Of the mmproj file, which `VisionTokens` must carry.
         n_ctx: Most tokens of one picture.
     """
 
-    processor: Processor
+    processor: Processor | TileProcessor
     max_image_pixels: int
     reference_modes: bool
     fingerprint: str

@@ -55,6 +55,18 @@ class Engine(Protocol):
     def is_open(self) -> bool:
         """Whether the model is still there."""
 
+    @property
+    def max_sequences(self) -> int:
+        """Most sequences of a batch."""
+
+    @property
+    def max_whole(self) -> int | None:
+        """Most tokens that can pass in one forward; None if that is sized by the work."""
+
+    @property
+    def undivided(self) -> bool:
+        """Whether all tokens of an item must pass in one forward."""
+
     def check(self) -> None:
         """Raises unless the engine can be used now."""
 
@@ -170,6 +182,13 @@ class Pipeline:
                 f"the item has {sequence.n_tokens} tokens and n_ctx is {self.n_ctx}; "
                 f"{advice}, or raise n_ctx (the model allows {self.engine.n_ctx_train})"
             )
+        most = self.engine.max_whole
+        if most is not None and sequence.n_whole > most:
+            raise ContextOverflowError(
+                f"{sequence.n_whole} tokens of the item see each other and must pass together, and "
+                f"n_batch or n_ubatch is {most}; set both to {sequence.n_whole} or more, or leave "
+                "them out"
+            )
 
     def run(
         self,
@@ -189,7 +208,12 @@ class Pipeline:
         items = [(index, item) for index, item in window if item is not None]
         n_tokens = [item.sequence.n_tokens for _, item in items]
         rows.reserve([index - first for index, _ in items], n_tokens)
-        batches = batching.plan(n_tokens, max_tokens=BATCH_TOKENS, max_sequences=self.batch_size)
+        limit = (self.engine.undivided and self.engine.max_whole) or BATCH_TOKENS
+        batches = batching.plan(
+            n_tokens,
+            max_tokens=min(BATCH_TOKENS, limit),
+            max_sequences=min(self.batch_size, self.engine.max_sequences),
+        )
         advance(len(window) - len(items))
         for batch in batches:
             self._run_batch([items[i] for i in batch], rows, first)

@@ -182,6 +182,23 @@ def preprocess(
     return patches, np.array(grid_thw, dtype=np.int64)
 
 
+def normalise(
+    picture: Image.Image, image_mean: Sequence[float], image_std: Sequence[float]
+) -> npt.NDArray[np.float32]:
+    """Pixels as a tower takes them, uncut.
+
+    Args:
+        picture: Mode RGB.
+        image_mean: Per channel, of values in [0, 1].
+        image_std: Per channel, of values in [0, 1].
+
+    Returns:
+        float32 [height, width, 3], C-contiguous.
+    """
+    table = _normalised_bytes(tuple(image_mean), tuple(image_std))
+    return np.take(table, np.asarray(picture) + np.array([0, 256, 512], np.uint16), mode="clip")
+
+
 def patchify(
     pixels: npt.NDArray[np.uint8],
     *,

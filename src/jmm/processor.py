@@ -10,6 +10,7 @@ from PIL import Image
 from jmm import arguments, preprocess
 from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import InputError
+from jmm.tiles import TileProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,8 +56,10 @@ class Processor:
         profile: Profile,
         min_pixels: int | None,
         max_pixels: int | None,
-    ) -> Processor:
+    ) -> Processor | TileProcessor:
         """Settles the values: an argument wins over the profile, that over the mmproj file.
+
+        A tower of tiles has a processor of its own, and no limits.
 
         Args:
             metadata: Of the mmproj file, empty without one.
@@ -65,8 +68,12 @@ class Processor:
             max_pixels: What the caller asked for, or None.
 
         Raises:
-            InputError: The limits are no whole numbers above 0, or cross.
+            InputError: The limits are no whole numbers above 0, or cross, or the tower has none.
         """
+        tiles = TileProcessor.of(metadata)
+        if tiles is not None:
+            limit = max_pixels if min_pixels is None else min_pixels
+            return tiles if limit is None else tiles.limited(limit)
         least, least_reason = _settle("min_pixels", min_pixels, profile, metadata, MIN_PIXELS)
         most, most_reason = _settle("max_pixels", max_pixels, profile, metadata, MAX_PIXELS)
         if least > most:

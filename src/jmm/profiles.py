@@ -13,7 +13,8 @@ tokens do) and its model card (instruction of a search for pictures); colpali-en
 (ColQwen2 and ColQwen2.5: prompts, ten augmentation tokens) and transformers 5.24's ColQwen2
 classes, which prompt otherwise and call the model without a grid, as GME does;
 src/models/qwen3_vl_embedding.py of QwenLM/Qwen3-VL-Embedding (default instruction, pixels, last
-token), Qwen3-VL's chat template, and the instruction of its README.
+token), Qwen3-VL's chat template, and the instruction of its README;
+google/embeddinggemma-300m's model page (prompts, dims, context).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 Metadata: TypeAlias = Mapping[str, Any]
 Patches: TypeAlias = "tuple[npt.NDArray[np.float32], int, int]"
 Encoded: TypeAlias = "tuple[npt.NDArray[np.float32], int, int, bool]"
-Picture: TypeAlias = "Patches | Encoded"
-Part: TypeAlias = "tuple[str, bool] | Picture"
+Picture: TypeAlias = "Patches | Encoded | Tiled"
+Part: TypeAlias = "tuple[str, bool] | tuple[npt.NDArray[np.float32]] | Patches | Encoded"
 Pooling: TypeAlias = Literal["mean", "span", "last", "cls"]
 
 
@@ -50,6 +51,20 @@ class Slot:
     """Where an item's content goes."""
 
     kind: Literal["text", "picture", "content"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A part of a picture that a tower takes at once: float32 ``[height, width, 3]``."""
+
+    pixels: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Tiled:
+    """A picture as tiles, with its family's tokens around them."""
+
+    pieces: tuple[Special | str | Tile, ...]
 
 
 TEXT = Slot("text")
@@ -155,18 +170,22 @@ class Profile:
             if plain:
                 yield self._normalize(plain), False
                 plain = ""
-            yield (piece.token, True) if isinstance(piece, Special) else piece
+            yield _part(piece)
         if plain:
             yield self._normalize(plain), False
 
     def _flatten(
         self, prompt: Prompt, pieces: Sequence[str | Picture]
-    ) -> Iterator[Special | str | Picture]:
+    ) -> Iterator[Special | str | Tile | Patches | Encoded]:
         for piece in prompt:
-            if isinstance(piece, Slot):
-                yield from pieces
-            else:
+            if not isinstance(piece, Slot):
                 yield piece
+                continue
+            for content in pieces:
+                if isinstance(content, Tiled):
+                    yield from content.pieces
+                else:
+                    yield content
 
     def _normalize(self, text: str) -> str:
         return unicodedata.normalize(self.normalization, text) if self.normalization else text
@@ -189,6 +208,14 @@ class Profile:
         if self.pooling == "span" and picture is not None:
             return picture[0] - 1, picture[1] + 1
         return 0, n_tokens
+
+
+def _part(piece: Special | Tile | Patches | Encoded) -> Part:
+    if isinstance(piece, Special):
+        return piece.token, True
+    if isinstance(piece, Tile):
+        return (piece.pixels,)
+    return piece
 
 
 def _same(tasks: Iterable[str], prompt: Prompt) -> dict[str, Prompt]:
@@ -334,11 +361,37 @@ QWEN3_VL_EMBEDDING = Profile(
     normalization="NFC",
 )
 
+_EMBEDDINGGEMMA_TASKS = {
+    "retrieval": "search result",
+    "question-answering": "question answering",
+    "fact-checking": "fact checking",
+    "code": "code retrieval",
+    "classification": "classification",
+    "clustering": "clustering",
+    "similarity": "sentence similarity",
+}
+_SYMMETRIC = ("classification", "clustering", "similarity")
+_EMBEDDINGGEMMA_QUERY: dict[str, Prompt] = {
+    task: (f"task: {words} | query: ", TEXT) for task, words in _EMBEDDINGGEMMA_TASKS.items()
+}
+
+EMBEDDINGGEMMA = Profile(
+    name="embeddinggemma",
+    query=_EMBEDDINGGEMMA_QUERY,
+    document=_same(_EMBEDDINGGEMMA_TASKS, ("title: none | text: ", TEXT))
+    | {task: _EMBEDDINGGEMMA_QUERY[task] for task in _SYMMETRIC},
+    image=None,
+    dims=(128, 256, 512, 768),
+    n_ctx=2048,
+    add_special=True,
+)
+
 PLAIN_TEXT = Profile(
     name="text",
     query={"retrieval": (TEXT,)},
     document={"retrieval": (TEXT,)},
-    image=None,
+    image=(PICTURE,),
+    mixed=(CONTENT,),
     add_special=True,
 )
 
@@ -353,6 +406,7 @@ PROFILES = {
         GME_QWEN2_VL,
         QWEN3_VL,
         QWEN3_VL_EMBEDDING,
+        EMBEDDINGGEMMA,
         PLAIN_TEXT,
     )
 }
@@ -366,7 +420,14 @@ _BY_NAME = (
     ("colqwen2", COLQWEN2),
     ("qwen3-vl-embedding", QWEN3_VL_EMBEDDING),
 )
-_BY_ARCHITECTURE = {"qwen2vl": QWEN_VL, "qwen3vl": QWEN3_VL}
+_BY_ARCHITECTURE = {
+    "qwen2vl": QWEN_VL,
+    "qwen3vl": QWEN3_VL,
+    "gemma-embedding": EMBEDDINGGEMMA,
+}
+
+# llama.h's enum llama_pooling_type, which converters write; others are no pooling of rows.
+_POOLING_TYPES: Mapping[object, Pooling] = {1: "mean", 2: "cls", 3: "last"}
 
 
 @dataclass(frozen=True)
@@ -408,7 +469,11 @@ def choose(metadata: Metadata, name: str | None = None) -> Choice:
     if architecture in _BY_ARCHITECTURE:
         profile = _BY_ARCHITECTURE[architecture]
         return Choice(profile, f"general.architecture is {architecture!r}")
-    return Choice(PLAIN_TEXT, f"no other profile is known for architecture {architecture!r}")
+    pooling = _POOLING_TYPES.get(metadata.get(f"{architecture}.pooling_type"), "mean")
+    return Choice(
+        PLAIN_TEXT if pooling == "mean" else replace(PLAIN_TEXT, pooling=pooling),
+        f"no other profile is known for architecture {architecture!r}",
+    )
 
 
 def choose_vision(metadata: Metadata, name: str | None = None) -> Choice:
@@ -422,7 +487,7 @@ def choose_vision(metadata: Metadata, name: str | None = None) -> Choice:
         InputError: There is no profile of that name.
     """
     choice = choose(metadata, name)
-    if name is None and choice.profile is PLAIN_TEXT:
+    if name is None and choice.profile.name == PLAIN_TEXT.name:
         return Choice(QWEN_VL, "no other profile is known for the vision tower")
     return choice
 

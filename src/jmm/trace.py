@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from jmm.profiles import Patches
 
 
+_TILE_AXES = 3
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """What a model made of the tokens of one item.
@@ -29,7 +32,8 @@ class Trace:
         span: Rows whose mean is the item's vector, stop exclusive.
         picture: Rows of the picture, stop exclusive; None without one. Row ``start + y * w + x``
             belongs to the cell ``(y, x)`` of `grid`.
-        grid: Height and width of the picture in tokens of 28 x 28 pixels; None without one.
+        grid: Height and width of the picture in tokens of 28 x 28 pixels; None without one, and
+            for a picture that was cut into tiles.
         patches: What the tower read: the patches and the grid's sides in patches; None without a
             picture, or for one that came as `VisionTokens`.
     """
@@ -80,6 +84,8 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
         return Trace(ids, hidden, vectors, item.span)
     ((values, grid_h, grid_w),) = sequence.pictures
     values = np.asarray(values)
+    if values.ndim == _TILE_AXES:
+        return Trace(ids, hidden, vectors, item.span, sequence.picture_span)
     return Trace(
         ids,
         hidden,

@@ -20,6 +20,7 @@ from jmm.kinds import READER_THREADS
 from jmm.pictures import Reader, VisionTokens, n_bytes
 from jmm.pipeline import BYTES_AHEAD, N_AHEAD
 from jmm.processor import Processor
+from jmm.profiles import Tiled
 from jmm.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -218,6 +219,11 @@ def _windows(
     )
     with closing(items):
         for index, item in enumerate(items):
+            if isinstance(item, Tiled):
+                item = InputError(
+                    "vision tokens are of Qwen's families alone; pass the pictures themselves to "
+                    "the methods that embed them"
+                )
             if not isinstance(item, Exception) and isinstance(item[-1], bool):
                 item = InputError("a picture is needed, and these VisionTokens are encoded already")
             if isinstance(item, Exception):
