@@ -25,6 +25,7 @@ LAYERS = {
     "hub": 2,
     "projector": 2,
     "results": 2,
+    "tiles": 2,
     "_core": 2,
     "processor": 3,
     "runtime": 3,

@@ -237,12 +237,13 @@ def test_has_a_vision_tower(value: tuple[str, Any] | None) -> None:
     refuse_tower(tower({"clip.has_vision_encoder": value}), "the file has no vision tower")
 
 
-@pytest.mark.parametrize("value", [None, ("str", "mlp"), ("str", "gemma3")])
+@pytest.mark.parametrize("value", [None, ("str", "ldp"), ("str", "qwen4vl_merger")])
 def test_projector(value: tuple[str, Any] | None) -> None:
     named = value[1] if value else None
     refuse_tower(
         tower({"clip.projector_type": value}),
-        f"projector type {named!r} is not supported; Qwen2-VL, Qwen2.5-VL, Qwen3-VL are",
+        f"projector type {named!r} is not supported; Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
+        "Gemma 3, SmolVLM and Idefics3, LLaVA, InternVL are",
     )
 
 

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from jmm.errors import InputError
-from jmm.profiles import JINA_V4, PLAIN_TEXT, PROFILES, QWEN_VL, Pooling, Prompt, choose
+from jmm.profiles import (
+    EMBEDDINGGEMMA,
+    JINA_V4,
+    PLAIN_TEXT,
+    PROFILES,
+    QWEN_VL,
+    Pooling,
+    Prompt,
+    Special,
+    Tile,
+    Tiled,
+    choose,
+)
 
 PATCHES = np.zeros((4 * 6, 1176), np.float32)
 
@@ -79,9 +91,22 @@ def test_nfc_leaves_compatibility_forms() -> None:
     assert query("ﬁ ½") == [("Query: ﬁ ½", False)]
 
 
-def test_text_profile_reads_no_pictures() -> None:
-    with pytest.raises(InputError, match="profile text reads no pictures"):
-        PLAIN_TEXT.image_parts((PATCHES, 4, 6))
+def test_a_profile_of_texts_reads_no_pictures() -> None:
+    with pytest.raises(InputError, match="profile embeddinggemma reads no pictures"):
+        EMBEDDINGGEMMA.image_parts((PATCHES, 4, 6))
+
+
+def test_tiles_stand_among_the_tokens_of_their_family() -> None:
+    pixels = np.zeros((56, 56, 3), np.float32)
+    picture = Tiled(("\n", Special("<img>"), Tile(pixels), Special("</img>"), "\n"))
+    parts = PLAIN_TEXT.mixed_parts(["a", picture, "b"])
+    assert [part if len(part) > 1 else part[0] is pixels for part in parts] == [
+        ("a\n", False),
+        ("<img>", True),
+        True,
+        ("</img>", True),
+        ("\nb", False),
+    ]
 
 
 @pytest.mark.parametrize(

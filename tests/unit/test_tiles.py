@@ -1,0 +1,170 @@
+"""How pictures are cut into tiles, and what a tower of tiles must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jmm import _core
+from jmm.checkpoint import Header, check_mmproj, check_text
+from jmm.errors import InputError, ModelLoadError
+from jmm.profiles import Tile
+from jmm.tiles import TileProcessor
+from support import family, family_golden, tiny, vision_family
+from support.vision_family import VISION_FAMILIES
+
+Headers = Callable[[str], tuple[Header, Header]]
+NAMES = sorted(VISION_FAMILIES)
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory: pytest.TempPathFactory) -> Headers:
+    folder = tmp_path_factory.mktemp("tiles")
+
+    @lru_cache
+    def read(name: str) -> tuple[Header, Header]:
+        weights = family_golden.load(name).weights
+        files = vision_family.write(VISION_FAMILIES[name], weights, folder / name)
+        text, tower = (Header.of(str(path), *_core.read_gguf(str(path))) for path in files)
+        return text, tower
+
+    return read
+
+
+def changed(header: Header, **keys: Any) -> Header:
+    """``a__b`` is key ``clip.vision.a.b``."""
+    named = {f"clip.vision.{key.replace('__', '.')}": value for key, value in keys.items()}
+    return replace(
+        header,
+        metadata={**header.metadata, **named},
+        types={**header.types, **dict.fromkeys(named, "u32")},
+    )
+
+
+def without(header: Header, tensor: str) -> Header:
+    shapes, dtypes = dict(header.shapes), dict(header.dtypes)
+    del shapes[tensor], dtypes[tensor]
+    return replace(header, shapes=shapes, dtypes=dtypes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_right_files_pass(name: str, headers: Headers) -> None:
+    text, tower = headers(name)
+    check_text(text)
+    check_mmproj(tower, text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_tensor_is_needed_in_its_shape(name: str, headers: Headers) -> None:
+    text, tower = headers(name)
+    for tensor in tower.shapes:
+        shape = tower.shapes[tensor]
+        other = replace(tower, shapes={**tower.shapes, tensor: (shape[0] + 1, *shape[1:])})
+        with pytest.raises(ModelLoadError, match=r"tensor .* has shape|is square"):
+            check_mmproj(other, text)
+        if tensor.startswith(("v.pre_ln.w", "v.post_ln.w", "v.patch_embd.b")) or ".ls" in tensor:
+            continue
+        with pytest.raises(ModelLoadError, match=r"is missing|has shape"):
+            check_mmproj(without(tower, tensor), text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"image_size": 57}, "image_size is 57; a multiple of"),
+        ({"image_size": 14 * 600}, "image_size is 8400"),
+        ({"image_size": 14 * 128}, "rows; 1024 are supported"),
+        ({"image_size": 70}, "image_size is 70|has shape"),
+        ({"patch_size": 0}, "patch_size is 0"),
+        ({"projector__scale_factor": 0}, "scale_factor is 0"),
+        ({"projector__scale_factor": 3}, "image_size is"),
+        ({"attention__head_count": 3}, "cannot be split into 3 heads"),
+        ({"block_count": 49}, "at most 48"),
+        ({"projection_dim": 64}, "belong to different models"),
+        ({"image_grid_pinpoints": [1, 1]}, "LLaVA-NeXT"),
+        ({"preproc_max_tiles": 65}, "up to 64"),
+        ({"preproc_min_tiles": 5, "preproc_max_tiles": 4}, "do not cross"),
+    ],
+)
+def test_numbers(keys: dict[str, Any], message: str, headers: Headers) -> None:
+    text, tower = headers("smolvlm")
+    with pytest.raises(ModelLoadError, match=message):
+        check_mmproj(changed(tower, **keys), text)
+
+
+def test_a_language_model_of_another_kind(headers: Headers) -> None:
+    text, tower = headers("internvl")
+    types = {**text.types, "qwen2.rope.dimension_sections": "arr[i32]"}
+    with pytest.raises(ModelLoadError, match="rows and columns"):
+        check_mmproj(tower, replace(text, types=types))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tiles_are_told_by_the_size(name: str, headers: Headers) -> None:
+    _, tower = headers(name)
+    processor = TileProcessor.of(tower.metadata)
+    assert processor is not None
+    for size in ((1, 1), (56, 57), (3, 500), (170, 60), (168, 168), (2, 400)):
+        picture = Image.fromarray(tiny.pixels(*size))
+        tiles = [piece for piece in processor(picture).pieces if isinstance(piece, Tile)]
+        assert len(tiles) * processor.tile_tokens == processor.n_tokens(picture)
+        for tile in tiles:
+            assert tile.pixels.shape == (processor.side, processor.side, 3)
+            assert tile.pixels.dtype == np.float32
+            assert tile.pixels.flags.c_contiguous
+    for size in ((201, 1), (1, 201)):
+        with pytest.raises(InputError, match="aspect ratio above 200"):
+            processor.n_tokens(Image.new("RGB", size))
+
+
+# --- language models ---
+
+
+def text_header(name: str, folder: Path) -> Header:
+    known = family.FAMILIES[name]
+    path = family.write(known, family_golden.load(name).weights, folder / f"{name}.gguf")
+    return Header.of(str(path), *_core.read_gguf(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("bert", {"attention.head_count": 5}, "cannot be split into 5 heads"),
+        ("bert", {"attention.layer_norm_epsilon": -1.0}, "a float from 0 on"),
+        ("bert", {"context_length": 0}, "context_length is 0"),
+        ("embeddinggemma", {"dense_2_feat_in": 47}, "dense_2_feat_in is 47; 48 is needed"),
+        ("embeddinggemma", {"dense_3_feat_out": 47}, "dense_3_feat_out is 47; 48 is needed"),
+        ("embeddinggemma", {"attention.sliding_window": 0}, "sliding_window is 0"),
+        ("mamba", {"ssm.conv_kernel": 0}, "conv_kernel is 0"),
+        ("lfm2", {"shortconv.l_cache": 0}, "l_cache is 0"),
+    ],
+)
+def test_language_models(name: str, keys: dict[str, Any], message: str, tmp_path: Path) -> None:
+    header = text_header(name, tmp_path)
+    check_text(header)
+    named = {f"{header.architecture}.{key}": value for key, value in keys.items()}
+    with pytest.raises(ModelLoadError, match=message):
+        check_text(replace(header, metadata={**header.metadata, **named}))
+
+
+def test_dense_modules_come_in_pairs(tmp_path: Path) -> None:
+    header = text_header("embeddinggemma", tmp_path)
+    with pytest.raises(ModelLoadError, match=r"dense_2\.weight without its counterpart"):
+        check_text(without(header, "dense_3.weight"))
+    shapes = {**header.shapes, "dense_2.weight": (48, 79, 1, 1)}
+    with pytest.raises(ModelLoadError, match=r"dense_2\.weight has shape"):
+        check_text(replace(header, shapes=shapes))
+
+
+def test_encoders_of_other_architectures(tmp_path: Path) -> None:
+    header = text_header("bert", tmp_path)
+    metadata = {**header.metadata, "general.architecture": "nomic-bert"}
+    with pytest.raises(ModelLoadError, match="encoders of architecture 'nomic-bert'"):
+        check_text(replace(header, metadata=metadata))
