@@ -496,9 +496,9 @@ def test_without_a_vision_tower(files: tuple[Path, Path]) -> None:
         np.testing.assert_allclose(rows[[0, 2]], vectors, atol=2e-6)
 
 
-def test_a_text_profile_with_a_vision_tower(files: tuple[Path, Path]) -> None:
+def test_a_profile_of_texts_with_a_vision_tower(files: tuple[Path, Path]) -> None:
     with (
-        Embedder(*files, profile="text", n_threads=1) as embedder,
-        pytest.raises(InputError, match="profile text reads no pictures"),
+        Embedder(*files, profile="embeddinggemma", n_threads=1) as embedder,
+        pytest.raises(InputError, match="profile embeddinggemma reads no pictures"),
     ):
         embedder.encode_images([PICTURE])
