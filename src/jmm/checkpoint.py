@@ -320,6 +320,9 @@ def check_text(header: Header) -> None:
             f"encoders of architecture {architecture!r} are not supported; "
             f"{', '.join(_ENCODERS)} is, and causal models are"
         )
+    pooling = f"{architecture}.pooling_type"
+    if header.types.get(pooling, "u32") != "u32":
+        raise header.fail(f"{pooling} is {header.metadata[pooling]!r}; a number is needed")
     for key in _POSITIVE.get(architecture, ()):
         header.positive(f"{architecture}.{key}")
     if architecture in _LANGUAGE_MODELS.values():

@@ -14,6 +14,7 @@ from PIL import Image
 from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import ContextOverflowError, InputError
 from jmm.images import is_image, to_rgb
+from jmm.profiles import Tile, Tiled
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -117,6 +118,8 @@ def n_bytes(held: object) -> int:
         return n_bytes(held[0])
     if isinstance(held, np.ndarray):
         return held.nbytes
+    if isinstance(held, Tiled):
+        return sum(piece.pixels.nbytes for piece in held.pieces if isinstance(piece, Tile))
     if isinstance(held, _Taken):
         return 3 * held.picture.width * held.picture.height
     return len(held) if isinstance(held, bytes | bytearray) else 0

@@ -155,6 +155,12 @@ def test_counts_that_llama_cpp_asserts() -> None:
     refuse_text(text(attention__head_count_kv=("u32", 8)), "4 heads")
 
 
+@pytest.mark.parametrize("value", [("arr[u32]", [1]), ("str", "mean"), ("bool", True)])
+def test_pooling_type(value: tuple[str, Any]) -> None:
+    check_text(text(pooling_type=("u32", 3)))
+    refuse_text(text(pooling_type=value), r"pooling_type is .*; a number is needed")
+
+
 def test_context_length_fits_an_int() -> None:
     check_text(text(context_length=("u32", 2**31 - 1)))
     refuse_text(text(context_length=("u32", 2**31)), "context_length is 2147483648")

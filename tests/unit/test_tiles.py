@@ -15,6 +15,7 @@ from PIL import Image
 from jmm import _core
 from jmm.checkpoint import Header, check_mmproj, check_text
 from jmm.errors import InputError, ModelLoadError
+from jmm.pictures import n_bytes
 from jmm.profiles import Tile
 from jmm.tiles import TileProcessor
 from support import family, family_golden, tiny, vision_family
@@ -113,8 +114,10 @@ def test_tiles_are_told_by_the_size(name: str, headers: Headers) -> None:
     assert processor is not None
     for size in ((1, 1), (56, 57), (3, 500), (170, 60), (168, 168), (2, 400)):
         picture = Image.fromarray(tiny.pixels(*size))
-        tiles = [piece for piece in processor(picture).pieces if isinstance(piece, Tile)]
+        tiled = processor(picture)
+        tiles = [piece for piece in tiled.pieces if isinstance(piece, Tile)]
         assert len(tiles) * processor.tile_tokens == processor.n_tokens(picture)
+        assert n_bytes(tiled) == len(tiles) * processor.side**2 * 3 * 4
         for tile in tiles:
             assert tile.pixels.shape == (processor.side, processor.side, 3)
             assert tile.pixels.dtype == np.float32
