@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +38,7 @@ def map_ahead(
         n_ahead: Most items that are taken and not yet yielded, at least 1.
         weigh: What an item weighs that was taken, or its result that is not yet yielded.
         max_weight: While they weigh so much together no item is taken, and while the results
-            do, none is begun but the next to be yielded.
+            do, no thread begins one.
 
     Yields:
         Per item its result, or the exception that ``take`` or ``function`` raised.
@@ -53,101 +52,101 @@ def map_ahead(
         for item in taken:
             yield _opened(_result(function, item))
         return
-    scale = _Scale(weigh, max_weight)
-    pending: deque[Future[Out | _Failed]] = deque()
     executor = ThreadPoolExecutor(n_threads, thread_name_prefix="jmm")
+    ahead = _Ahead(function, executor, weigh, max_weight)
     failure: Exception | None = None
     try:
-        source = enumerate(taken)
+        source = iter(taken)
         more = True
-        while more or pending:
-            while more and len(pending) < n_ahead and not (pending and scale.is_full):
+        while more or ahead.pending:
+            while more and len(ahead.pending) < n_ahead and not (ahead.pending and ahead.is_full):
                 try:
-                    index, item = next(source)
+                    item = next(source)
                 except StopIteration:
                     more = False
                 except Exception as error:
                     more, failure = False, error
                 else:
-                    pending.append(_submitted(executor, scale, function, item, index))
-            if pending:
-                yield _opened(scale.drop(pending.popleft().result()))
+                    ahead.add(item)
+            if ahead.pending:
+                yield _opened(ahead.next())
         if failure is not None:
             raise failure
     finally:
-        scale.open()
         executor.shutdown(cancel_futures=True)
 
 
-class _Scale:
-    """Weighs what lies between the iterable and the caller, and holds threads back."""
+class _Ahead:
+    """What lies between the iterable and the caller, and its weight.
 
-    def __init__(self, weigh: Callable[[Any], int], max_weight: int) -> None:
+    No thread ever waits for the caller: at the end of the interpreter it would wait for ever.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        executor: ThreadPoolExecutor,
+        weigh: Callable[[Any], int],
+        max_weight: int,
+    ) -> None:
+        self.pending: deque[Future[Any]] = deque()
+        self._function = function
+        self._executor = executor
         self._weigh = weigh
-        self._max_weight: float = max_weight
+        self._max_weight = max_weight
         self._items = 0
         self._results = 0
-        self._next = 0
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
 
     @property
     def is_full(self) -> bool:
-        with self._changed:
+        with self._lock:
             return self._items + self._results >= self._max_weight
 
     def add(self, item: Any) -> None:
         """An item was taken."""
-        with self._changed:
+        with self._lock:
             self._items += self._weight(item)
+        self.pending.append(self._submitted(item))
 
-    def wait(self, index: int) -> None:
-        """Until the item may be begun."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._results < self._max_weight or index <= self._next)
+    def next(self) -> Any:
+        """The next result, which leaves."""
+        result = self.pending.popleft().result()
+        if isinstance(result, _Later):
+            result = self._work(result.item)
+        with self._lock:
+            self._results -= self._weight(result)
+        for place, future in enumerate(self.pending):
+            if self._is_heavy():
+                break
+            if future.done() and isinstance(later := future.result(), _Later):
+                self.pending[place] = self._submitted(later.item)
+        return result
 
-    def change(self, item: Any, result: Out | _Failed) -> Out | _Failed:
-        """An item became its result."""
-        with self._changed:
+    def _submitted(self, item: Any) -> Future[Any]:
+        try:
+            return self._executor.submit(self._work_or_leave, item)
+        except RuntimeError:  # no thread to be had
+            done: Future[Any] = Future()
+            done.set_result(_Later(item))
+            return done
+
+    def _work_or_leave(self, item: Any) -> Any:
+        return _Later(item) if self._is_heavy() else self._work(item)
+
+    def _work(self, item: Any) -> Any:
+        result = _result(self._function, item)
+        with self._lock:
             self._items -= self._weight(item)
             self._results += self._weight(result)
         return result
 
-    def drop(self, result: Out | _Failed) -> Out | _Failed:
-        """The next result leaves."""
-        with self._changed:
-            self._results -= self._weight(result)
-            self._next += 1
-            self._changed.notify_all()
-        return result
-
-    def open(self) -> None:
-        """Holds no thread back any more."""
-        with self._changed:
-            self._max_weight = math.inf
-            self._changed.notify_all()
+    def _is_heavy(self) -> bool:
+        with self._lock:
+            return self._results >= self._max_weight
 
     def _weight(self, held: Any) -> int:
         return 0 if isinstance(held, _Failed) else self._weigh(held)
-
-
-def _submitted(
-    executor: ThreadPoolExecutor,
-    scale: _Scale,
-    function: Callable[[Any], Out],
-    item: Any,
-    index: int,
-) -> Future[Out | _Failed]:
-    def work() -> Out | _Failed:
-        scale.wait(index)
-        return scale.change(item, _result(function, item))
-
-    scale.add(item)
-    try:
-        return executor.submit(work)
-    except RuntimeError:  # no thread to be had
-        done: Future[Out | _Failed] = Future()
-        done.set_result(scale.change(item, _result(function, item)))
-        return done
 
 
 def _result(function: Callable[[Any], Out], item: Any) -> Out | _Failed:
@@ -166,3 +165,10 @@ def _opened(result: Out | _Failed) -> Out | Exception:
 @dataclass(frozen=True)
 class _Failed:
     error: Exception
+
+
+@dataclass(frozen=True)
+class _Later:
+    """An item that no thread has begun, since the results weigh too much."""
+
+    item: Any

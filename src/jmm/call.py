@@ -6,9 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jmm import vectors
+from jmm import arguments, vectors
+from jmm.errors import OutOfMemoryError
 from jmm.progress import progress_bar
 from jmm.results import BothRows, BothVectors, PooledRows, TokenRows
+from jmm.vectors import MultiVector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,8 +67,9 @@ class Call:
         with closing(self.pipeline.windows(items, kind, finish=True)) as windows:
             for window in windows:
                 rows = self._rows(len(window))
-                self.pipeline.run(window, rows, lambda _: None, first=window[0][0])
-                yield from _each(self._finish(rows))
+                first = window[0][0]
+                self.pipeline.run(window, rows, lambda _: None, first)
+                yield from _each(self._finish(rows, first))
 
     def _rows(self, n: int) -> PooledRows | TokenRows | BothRows:
         match self.options.multi_vector:
@@ -76,16 +79,28 @@ class Call:
                 return TokenRows(n, self.token_dim)
         return PooledRows(n, self.dim)
 
-    def _finish(self, rows: PooledRows | TokenRows | BothRows) -> Vectors:
+    def _finish(self, rows: PooledRows | TokenRows | BothRows, first: int = 0) -> Vectors:
         options = self.options
         if isinstance(rows, BothRows):
-            return BothVectors(self._finish(rows.pooled), self._finish(rows.token_rows))
+            return BothVectors(self._finish(rows.pooled), self._finish(rows.token_rows, first))
         if isinstance(rows, TokenRows):
-            tokens = rows.result()
-            factor = options.pool_factor
-            return tokens if factor is None else vectors.pool_tokens(tokens, factor)
+            return self._pooled(rows.result(), first)
         finished = vectors.finish(rows.values, self.n_components, normalize=options.normalize)
         return vectors.quantize(finished, options.precision, options.ranges)
+
+    def _pooled(self, tokens: MultiVector, first: int) -> MultiVector:
+        """Fewer tokens per item, if they are wanted; ``first`` is the first item's index."""
+        factor = self.options.pool_factor
+        if factor is None or len(tokens) == 0:
+            return tokens
+        items = []
+        for place, rows in enumerate(tokens):
+            try:
+                items.append(vectors.pool_tokens(rows, factor) if len(rows) else rows)
+            except OutOfMemoryError as error:
+                arguments.fail(error, first + place, self.options.on_error)
+                items.append(rows[:0])
+        return MultiVector.from_list(items)
 
 
 def _each(result: Vectors) -> Iterator[Vectors]:

@@ -92,7 +92,8 @@ class VisionTokens:
         """The tokens that `to_bytes` wrote.
 
         Raises:
-            InputError: The bytes are something else, damaged or cut short.
+            InputError: The bytes are something else, cut short, or their head is damaged. The
+                values have no checksum.
         """
         try:
             if not isinstance(data, bytes | bytearray | memoryview):
@@ -165,7 +166,9 @@ class Reader:
         if isinstance(source, Image.Image) or hasattr(source, "read"):
             picture = self._rgb(source)
             return _Taken(picture.copy() if picture is source else picture)
-        return source
+        if isinstance(source, np.ndarray):
+            return source.copy()
+        return bytes(source) if isinstance(source, bytearray | memoryview) else source
 
     def __call__(self, source: Any) -> Picture:
         """Reads one picture; safe to call from several threads.

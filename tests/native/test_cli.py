@@ -276,3 +276,15 @@ def test_built_in_model_says_how_little_it_knows(pictures: list[Path]) -> None:
     first, second = done.stderr.decode().splitlines()
     assert first.startswith("jmm: the built-in model is for trying out: it knows drawn shapes")
     assert second.startswith("jmm: item 1: none.png: ")
+
+
+def test_without_stderr(model: list[str], tmp_path: Path) -> None:
+    """Whoever starts the program may have closed it."""
+    words = [sys.executable, "-m", "jmm", "quantize", model[1], tmp_path / "out.gguf"]
+    line = " ".join([*map(str, words), "--type", "q8_0", "2>&-"])
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "out.gguf").is_file()
+    line = " ".join(map(str, [sys.executable, "-m", "jmm", "embed", "none.png", "2>&-"]))
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import logging
 import threading
@@ -283,6 +284,32 @@ def test_pictures_closed_right_after_they_were_given(embedder: Embedder, tmp_pat
         near(embedder.encode_iter(items(), kind="image"), right)
         near(embedder.encode_iter(items()), right)
         near(embedder.encode_iter([item] for item in items()), right)
+
+
+def test_arrays_and_buffers_used_again(embedder: Embedder) -> None:
+    """As a camera's or a reader's loop does."""
+    pictures = [np.full((56, 84, 3), grey, np.uint8) for grey in range(0, 250, 6)]
+
+    def frames() -> Iterator[np.ndarray]:
+        frame = np.empty((56, 84, 3), np.uint8)
+        for picture in pictures:
+            frame[:] = picture
+            yield frame
+
+    def files() -> Iterator[Any]:
+        buffer = bytearray(200_000)
+        for i, picture in enumerate(pictures):
+            file = io.BytesIO()
+            Image.fromarray(picture).save(file, "bmp")
+            data = file.getvalue()
+            buffer[: len(data)] = data
+            yield buffer if i % 2 else memoryview(buffer)
+
+    right = embedder.encode_images(pictures)
+    near(embedder.encode_iter(frames(), kind="image"), right)
+    near(embedder.encode_iter(frames()), right)
+    near(embedder.encode_iter([frame] for frame in frames()), right)
+    near(embedder.encode_iter(files(), kind="image"), right)
 
 
 def test_one_object_many_times(embedder: Embedder) -> None:

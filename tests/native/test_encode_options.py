@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from jmm import Embedder, InputError, ModelLoadError, VisionTokens, calibrate, pool_tokens, quantize
+from jmm import (
+    Embedder,
+    InputError,
+    ModelLoadError,
+    OutOfMemoryError,
+    VisionTokens,
+    calibrate,
+    pool_tokens,
+    quantize,
+)
+from jmm.vectors import pooling
 from support import extras, gguf_writer, golden, tiny
 
 NAME = "qwen25_small"
@@ -135,6 +146,30 @@ def test_pooled_tokens(factor: int, embedder: Embedder) -> None:
         len(rows)
         for rows in embedder.encode_images(PICTURES, multi_vector=True, pool_factor=factor)
     ]
+
+
+def test_no_memory_to_pool_one_item(embedder: Embedder) -> None:
+    real = pooling.ward_clusters
+
+    def scarce(distances: np.ndarray, n: int) -> np.ndarray:
+        if len(distances) > 20:
+            raise MemoryError
+        return real(distances, n)
+
+    items = ["a", "word " * 30, "b"]
+    options: Any = {"multi_vector": True, "pool_factor": 2}
+    with mock.patch.object(pooling, "ward_clusters", scarce):
+        for call in (
+            lambda: embedder.encode_document(items, **options),
+            lambda: list(embedder.encode_iter(items, **options)),
+        ):
+            with pytest.raises(OutOfMemoryError, match="tokens") as caught:
+                call()
+            assert caught.value.index == 1
+        found = embedder.encode_document(items, **options, on_error="nan")
+    right = embedder.encode_document(["a", "b"], **options)
+    assert np.diff(found.offsets).tolist()[1] == 0
+    np.testing.assert_array_equal(found.values, right.values)
 
 
 def test_pooled_tokens_of_what_failed(embedder: Embedder) -> None:

@@ -355,6 +355,15 @@ def test_names_that_are_paths(name: str, hub: HubServer) -> None:
     assert not hub.asked
 
 
+def test_a_file_is_no_repo(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.gguf").write_bytes(b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="is a file; pass it to Embedder"):
+        load("models/a.gguf")
+    assert not hub.asked
+
+
 @pytest.mark.parametrize("revision", ["../x", "a/../../b", "/x", " ", "a\nb", 3])
 def test_revisions_that_are_paths(revision: Any, hub: HubServer) -> None:
     with pytest.raises(InputError, match="revision"):

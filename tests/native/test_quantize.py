@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gguf
 import numpy as np
@@ -576,6 +577,33 @@ def test_arguments(tiny_files: Files, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"no such file|cannot be opened"):
         quantize_model("a\0b", tmp_path / "out.gguf")
     assert quantize_model(source, str(tmp_path / "å.gguf").encode()).path.is_file()
+
+
+def test_a_target_that_comes_meanwhile_stays(tiny_files: Files, tmp_path: Path) -> None:
+    """Another run's, or the user's: it is looked for again when the file gets its name."""
+    source, target = tiny_files("qwen25_small")[0], tmp_path / "out.gguf"
+    convert = writer.write
+
+    def slow(*args: Any, **options: Any) -> Any:
+        target.write_text("mine")
+        return convert(*args, **options)
+
+    with (
+        mock.patch.object(writer, "write", slow),
+        pytest.raises(InputError, match="it exists already; pass overwrite=True"),
+    ):
+        quantize_model(source, target, "q8_0")
+    assert target.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_that_leads_nowhere_stays(tiny_files: Files, tmp_path: Path) -> None:
+    link = tmp_path / "link.gguf"
+    link.symlink_to(tmp_path / "none.gguf")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="it exists already"):
+            quantize_model(tiny_files("qwen25_small")[0], link, "q8_0", overwrite=overwrite)
+    assert link.is_symlink()
 
 
 def test_targets(tiny_files: Files, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -222,3 +225,46 @@ def test_the_interrupt_of_a_call_passes() -> None:
         with pytest.raises(KeyboardInterrupt):
             list(map_ahead(work, range(3), n_threads=n_threads, n_ahead=2))
         assert ours() == []
+
+
+def test_an_unfinished_iteration_does_not_keep_the_process() -> None:
+    """Results that weigh too much must hold no thread: Python joins them all at its end."""
+    code = (
+        "from jmm.ahead import map_ahead\n"
+        "import itertools\n"
+        "results = map_ahead(str, itertools.count(), n_threads=2, n_ahead=40,\n"
+        "    weigh=lambda held: 1 if isinstance(held, str) else 0, max_weight=3)\n"
+        "print(next(results), flush=True)\n"
+        "import time; time.sleep(0.3)\n"
+        "raise ValueError('of the user')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "0\n")
+    assert done.stderr.endswith("ValueError: of the user\n")
+
+
+def test_what_was_left_is_begun_again_by_threads() -> None:
+    """Once results have gone, threads go on with what they had left."""
+    here, threads = threading.get_ident(), []
+
+    def work(i: int) -> str:
+        threads.append(threading.get_ident())
+        time.sleep(0.002)
+        return str(i)
+
+    results = map_ahead(
+        work,
+        range(200),
+        n_threads=2,
+        n_ahead=20,
+        weigh=lambda held: 1 if isinstance(held, str) else 0,
+        max_weight=4,
+    )
+    found = []
+    for result in results:
+        time.sleep(0.004)
+        found.append(result)
+    assert found == [str(i) for i in range(200)]
+    assert sum(thread != here for thread in threads) > 100

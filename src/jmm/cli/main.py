@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes
+    if sys.stderr is None:  # closed by who started the program
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     logger = logging.getLogger("jmm")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("jmm: %(message)s"))

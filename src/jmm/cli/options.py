@@ -47,7 +47,7 @@ def load(arguments: argparse.Namespace, **settings: Any) -> Embedder:
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
     """Whether a progress bar is wanted."""
-    return sys.stderr.isatty() and not arguments.quiet
+    return not arguments.quiet and sys.stderr.isatty()
 
 
 def says(arguments: argparse.Namespace, record: Mapping[str, Any] | list[Any]) -> bool:

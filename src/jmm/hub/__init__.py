@@ -73,6 +73,8 @@ def fetch(
         raise InputError(f"{repo!r} is neither a folder nor the name of a repo") from None
     if isinstance(repo, os.PathLike) or (name and Path(name).is_dir()):
         return _of_folder(Path(name), wanted, revision)
+    if Path(name).is_file():
+        raise InputError(f"{name} is a file; pass it to Embedder(), which loads files")
     remote = Remote.of(
         name, revision or BRANCH, token, cache_dir, local_files_only=local_files_only
     )

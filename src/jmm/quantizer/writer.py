@@ -70,15 +70,14 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     """
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    if path.exists() and not (overwrite and path.is_file()):
-        what = "pass overwrite=True (--overwrite) to replace it" if path.is_file() else "no file"
-        raise InputError(f"{path}: it exists already; {what}")
+    if os.path.lexists(path) and not (overwrite and path.is_file()):
+        raise _exists(path)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb", buffering=0) as file:
             yield file
             os.fsync(file.fileno())
-        part.replace(path)
+        _rename(part, path, overwrite=overwrite)
     except OSError as error:
         if error.filename is None and not isinstance(error, JmmError):
             error.filename = os.fspath(path)
@@ -87,6 +86,27 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
         with suppress(FileNotFoundError):
             part.unlink()
     _sync_folder(path.parent)
+
+
+def _exists(path: Path) -> InputError:
+    is_file = path.is_file() and not path.is_symlink()
+    what = "pass overwrite=True (--overwrite) to replace it" if is_file else "no file"
+    return InputError(f"{path}: it exists already; {what}")
+
+
+def _rename(part: Path, path: Path, *, overwrite: bool) -> None:
+    """Gives a file its name; another that has taken it meanwhile stays, unless it may go."""
+    if not overwrite:
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            raise _exists(path) from None
+        except OSError:  # no hard links on this file system
+            if os.path.lexists(path):
+                raise _exists(path) from None
+        else:
+            return
+    part.replace(path)
 
 
 def _sync_folder(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from jmm.errors import InputError
+from jmm.errors import InputError, OutOfMemoryError
 from jmm.vectors.arrays import Floats, check_finite, token_rows
 from jmm.vectors.multi import MultiVector
 from jmm.vectors.rows import finish
@@ -37,6 +37,7 @@ def pool_tokens(document: MultiVector | npt.ArrayLike, factor: int) -> MultiVect
         ``[clusters, dim]``. Unit length, unless factor is 1.
 
     Raises:
+        OutOfMemoryError: For an item's tokens; ``index`` tells which.
         InputError: The factor is no whole number from 1; the one item has no tokens; another shape
             or dtype, NaN or infinity, or numbers whose dot products are beyond float32.
 
@@ -66,6 +67,16 @@ def _pool(rows: Floats, factor: int, index: int | None) -> Floats:
     check_finite(rows, "the document", index)
     if factor == 1 or len(rows) == 0:
         return rows
+    try:
+        return _means(rows, factor, index)
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"no memory to pool {len(rows):,} tokens, which takes 24 bytes times their square",
+            index=index,
+        ) from None
+
+
+def _means(rows: Floats, factor: int, index: int | None) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         distances = 1 - rows @ rows.T
     if not np.isfinite(distances).all():
