@@ -80,6 +80,7 @@ _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _NOT_IN_TILE_TOWERS = ("v.norm_embd.weight", "v.patch_embd.weight.1", "mm.1.weight", "mm.3.weight")
 _NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
+_MAX_SLIDING_WINDOW = 2**22  # times 256 sequences, llama.cpp's product still fits in 32 bits
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _MAX_TOWER_LAYERS = 48  # more would not fit in libmtmd's graph
 _DEFAULT_WINDOW = 112
@@ -323,6 +324,17 @@ def check_text(header: Header) -> None:
     pooling = f"{architecture}.pooling_type"
     if header.types.get(pooling, "u32") != "u32":
         raise header.fail(f"{pooling} is {header.metadata[pooling]!r}; a number is needed")
+    n_out = header.metadata.get(f"{architecture}.embedding_length_out")
+    if n_out is not None and n_out != header.metadata.get(f"{architecture}.embedding_length"):
+        raise header.fail(
+            f"{architecture}.embedding_length_out is {n_out!r}; only embedding_length is supported"
+        )
+    window = header.metadata.get(f"{architecture}.attention.sliding_window", 0)
+    if isinstance(window, int) and not 0 <= window <= _MAX_SLIDING_WINDOW:
+        raise header.fail(
+            f"{architecture}.attention.sliding_window is {window}; 0 to {_MAX_SLIDING_WINDOW:,} "
+            "are supported"
+        )
     for key in _POSITIVE.get(architecture, ()):
         header.positive(f"{architecture}.{key}")
     if architecture in _LANGUAGE_MODELS.values():

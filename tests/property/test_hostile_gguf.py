@@ -19,10 +19,22 @@ from pathlib import Path
 import pytest
 
 from jmm.convert import convert
-from support import checkpoint, gguf_writer, golden, hostile, jina_calls, tiny
+from support import (
+    checkpoint,
+    family_golden,
+    gguf_writer,
+    golden,
+    hostile,
+    jina_calls,
+    tiny,
+    vision_family,
+)
+from support.vision_family import VISION_FAMILIES
 
 TESTS = Path(__file__).resolve().parents[1]
-KINDS = ("text", "mmproj", "adapter", "old-text", "old-mmproj")
+QWEN = ("text", "mmproj", "adapter", "old-text", "old-mmproj")
+TILES = tuple(f"{name}-{part}" for name in sorted(VISION_FAMILIES) for part in ("text", "mmproj"))
+KINDS = (*QWEN, *TILES)
 WORKERS = os.cpu_count() or 1
 PER_PROCESS = 250
 # A hang, however busy the machine; no test waits for it otherwise.
@@ -146,9 +158,13 @@ def make_cases(folder: Path) -> list[Case]:
         "text": str(gguf_writer.write_text(model, weights, folder / "text.gguf", "Q8_0")),
         "mmproj": str(gguf_writer.write_mmproj(model, weights, folder / "mmproj.gguf", "F16")),
     }
-    return [Case(kind, kind, files) for kind in new] + [
-        Case(f"old-{part}", part, old) for part in old
-    ]
+    made = [Case(kind, kind, files) for kind in new]
+    made += [Case(f"old-{part}", part, old) for part in old]
+    for name, family in VISION_FAMILIES.items():
+        pair = vision_family.write(family, family_golden.load(name).weights, folder / name)
+        tiles = dict(zip(("text", "mmproj"), map(str, pair), strict=True))
+        made += [Case(f"{name}-{part}", part, tiles) for part in tiles]
+    return made
 
 
 def check(case: Case, folder: Path, n: int) -> None:
@@ -179,8 +195,8 @@ def test_sixty_each(kind: str, cases: dict[str, Case], tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_each(kind: str, cases: dict[str, Case], tmp_path: Path) -> None:
-    """`JMM_TEST_MUTATIONS=2000` for 10,000 in all."""
-    check(cases[kind], tmp_path, int(os.environ.get("JMM_TEST_MUTATIONS", "500")))
+    """`JMM_TEST_MUTATIONS=1000` for 13,000 in all."""
+    check(cases[kind], tmp_path, int(os.environ.get("JMM_TEST_MUTATIONS", "250")))
 
 
 @pytest.mark.parametrize("kind", KINDS)

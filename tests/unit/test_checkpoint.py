@@ -161,6 +161,23 @@ def test_pooling_type(value: tuple[str, Any]) -> None:
     refuse_text(text(pooling_type=value), r"pooling_type is .*; a number is needed")
 
 
+@pytest.mark.parametrize("window", [2**22 + 1, 2**31, 2**32 - 64, -1])
+def test_a_sliding_window_fits_many_sequences(window: int) -> None:
+    for legal in (0, 1, 512, 2**22):
+        check_text(text(attention__sliding_window=("u32", legal)))
+    bad = text(attention__sliding_window=("u32", window))
+    refuse_text(bad, rf"sliding_window is {window}; 0 to 4,194,304 are supported")
+
+
+@pytest.mark.parametrize("value", [("u32", 2**32 - 1), ("u32", 128), ("u32", 0), ("str", "64")])
+def test_rows_are_as_wide_as_the_model(value: tuple[str, Any]) -> None:
+    n_embd = text().metadata["qwen2vl.embedding_length"]
+    check_text(text(embedding_length_out=("u32", n_embd)))
+    refuse_text(
+        text(embedding_length_out=value), r"embedding_length_out is .*; only embedding_length"
+    )
+
+
 def test_context_length_fits_an_int() -> None:
     check_text(text(context_length=("u32", 2**31 - 1)))
     refuse_text(text(context_length=("u32", 2**31)), "context_length is 2147483648")
