@@ -80,6 +80,7 @@ _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _NOT_IN_TILE_TOWERS = ("v.norm_embd.weight", "v.patch_embd.weight.1", "mm.1.weight", "mm.3.weight")
 _NOT_IN_QWEN = ("v.patch_embd.bias", "v.class_embd")
+_WITHOUT_HEADS = ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7")
 _MAX_SLIDING_WINDOW = 2**22  # times 256 sequences, llama.cpp's product still fits in 32 bits
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _MAX_TOWER_LAYERS = 48  # more would not fit in libmtmd's graph
@@ -307,6 +308,8 @@ def check_text(header: Header) -> None:
     Raises:
         ModelLoadError: It is another kind of file, or its numbers contradict each other.
     """
+    if not isinstance(header.metadata.get("general.architecture", ""), str):
+        raise header.fail("general.architecture is no text")
     architecture = header.architecture
     if not architecture:
         raise header.fail("the file names no general.architecture")
@@ -345,6 +348,7 @@ def check_text(header: Header) -> None:
         _check_gemma_embedding(header)
     else:
         header.check_dtypes()
+        _check_attention_heads(header, architecture)
 
 
 def _check_bert(header: Header) -> None:
@@ -360,6 +364,21 @@ def _check_bert(header: Header) -> None:
             f"tensor token_types.weight has type {header.dtypes['token_types.weight']}; f32 is "
             "needed"
         )
+
+
+def _check_attention_heads(header: Header, arch: str) -> None:
+    """llama.cpp divides by the number of heads, which only models without attention may lack."""
+    if arch in _WITHOUT_HEADS:
+        return
+    key = f"{arch}.attention.head_count"
+    counts = header.metadata.get(key, 0)
+    counts = counts if isinstance(counts, list) else [counts]
+    is_hybrid = any(
+        name.startswith((f"{arch}.ssm.", f"{arch}.shortconv.")) for name in header.types
+    )
+    least = max(counts, default=0) if is_hybrid else min(counts, default=0)
+    if not isinstance(least, int) or least < 1:
+        raise header.fail(f"{key} is {header.metadata.get(key)!r}; 1 and more is needed")
 
 
 def _check_gemma_embedding(header: Header) -> None:

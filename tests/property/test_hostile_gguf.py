@@ -21,6 +21,7 @@ import pytest
 from jmm.convert import convert
 from support import (
     checkpoint,
+    family,
     family_golden,
     gguf_writer,
     golden,
@@ -29,12 +30,14 @@ from support import (
     tiny,
     vision_family,
 )
+from support.family import FAMILIES
 from support.vision_family import VISION_FAMILIES
 
 TESTS = Path(__file__).resolve().parents[1]
 QWEN = ("text", "mmproj", "adapter", "old-text", "old-mmproj")
 TILES = tuple(f"{name}-{part}" for name in sorted(VISION_FAMILIES) for part in ("text", "mmproj"))
-KINDS = (*QWEN, *TILES)
+TEXTS = tuple(sorted(FAMILIES))
+KINDS = (*QWEN, *TILES, *TEXTS)
 WORKERS = os.cpu_count() or 1
 PER_PROCESS = 250
 # A hang, however busy the machine; no test waits for it otherwise.
@@ -51,9 +54,11 @@ from support import hostile
 
 def vectors(files, n=1):
     adapters = {"code": files["adapter"]} if "adapter" in files else None
-    with Embedder(files["text"], files["mmproj"], adapters=adapters, n_threads=n) as embedder:
+    mmproj = files.get("mmproj")
+    with Embedder(files["text"], mmproj, adapters=adapters, n_threads=n) as embedder:
         yield embedder.encode_query(["hello", "world and more"])
-        yield embedder.encode_images(np.zeros((56, 84, 3), np.uint8))
+        if mmproj is not None:
+            yield embedder.encode_images(np.zeros((56, 84, 3), np.uint8))
         if embedder.multi_vector_dim:
             yield embedder.encode_query("a", multi_vector=True)
 
@@ -160,10 +165,14 @@ def make_cases(folder: Path) -> list[Case]:
     }
     made = [Case(kind, kind, files) for kind in new]
     made += [Case(f"old-{part}", part, old) for part in old]
-    for name, family in VISION_FAMILIES.items():
-        pair = vision_family.write(family, family_golden.load(name).weights, folder / name)
+    for name, seeing in VISION_FAMILIES.items():
+        pair = vision_family.write(seeing, family_golden.load(name).weights, folder / name)
         tiles = dict(zip(("text", "mmproj"), map(str, pair), strict=True))
         made += [Case(f"{name}-{part}", part, tiles) for part in tiles]
+    for name, reading in FAMILIES.items():
+        path = folder / f"{name}.gguf"
+        family.write(reading, family_golden.load(name).weights, path)
+        made.append(Case(name, "text", {"text": str(path)}))
     return made
 
 
@@ -195,7 +204,7 @@ def test_sixty_each(kind: str, cases: dict[str, Case], tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_each(kind: str, cases: dict[str, Case], tmp_path: Path) -> None:
-    """`JMM_TEST_MUTATIONS=1000` for 13,000 in all."""
+    """`JMM_TEST_MUTATIONS=1000` for 17,000 in all."""
     check(cases[kind], tmp_path, int(os.environ.get("JMM_TEST_MUTATIONS", "250")))
 
 

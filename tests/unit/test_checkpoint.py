@@ -127,10 +127,36 @@ def test_a_vision_tower_is_no_language_model() -> None:
         check_text(tower())
 
 
+@pytest.mark.parametrize("value", [("u32", 0), ("arr[u32]", [2, 0]), ("str", "2"), None])
+def test_heads_by_which_llama_cpp_divides(value: tuple[str, Any] | None) -> None:
+    def other(arch: str, more: dict[str, tuple[str, Any]]) -> Header:
+        keys = {f"{arch}.attention.head_count": value, **more}
+        given = {key: item for key, item in keys.items() if item is not None}
+        return replace(
+            text(),
+            types={key: kind for key, (kind, _) in given.items()},
+            metadata={"general.architecture": arch} | {key: v for key, (_, v) in given.items()},
+        )
+
+    refuse_text(other("olmo2", {}), r"olmo2\.attention\.head_count is .*; 1 and more is needed")
+    sizes = ("conv_kernel", "inner_size", "state_size", "time_step_rank")
+    check_text(other("mamba", {f"mamba.ssm.{name}": ("u32", 4) for name in sizes}))
+    if value == ("arr[u32]", [2, 0]):  # layers without attention
+        check_text(other("lfm2", {"lfm2.shortconv.l_cache": ("u32", 3)}))
+
+
+def test_an_architecture_is_a_text() -> None:
+    for value in ([1, 2], 3, True):
+        bad = replace(text(), metadata={**text().metadata, "general.architecture": value})
+        refuse_text(bad, "general.architecture is no text")
+
+
 def test_architecture() -> None:
     nameless = replace(text(), types={}, metadata={})
     refuse_text(nameless, r"names no general\.architecture")
-    check_text(replace(text(), metadata={"general.architecture": "llama"}))
+    check_text(
+        replace(text(), metadata={"general.architecture": "llama", "llama.attention.head_count": 4})
+    )
 
 
 @pytest.mark.parametrize(
@@ -284,7 +310,9 @@ def test_projector_under_its_newer_key() -> None:
 
 
 def test_pair() -> None:
-    llama = replace(text(), metadata={"general.architecture": "llama"})
+    llama = replace(
+        text(), metadata={"general.architecture": "llama", "llama.attention.head_count": 4}
+    )
     refuse_tower(tower(), r"text\.gguf has architecture 'llama'", llama)
     wider = {"clip.vision.projection_dim": ("u32", 128)}
     refuse_tower(
