@@ -31,17 +31,13 @@ class Call:
     Attributes:
         pipeline: Runs the items.
         kind: What they are.
-        dim: Components of a vector.
-        n_components: Of those that a vector keeps.
-        token_dim: Components of a token's vector, 0 where none are wanted.
+        n_components: Components that a pooled vector keeps.
         options: What the caller asked for.
     """
 
     pipeline: Pipeline
     kind: Kind
-    dim: int
     n_components: int
-    token_dim: int
     options: Options
 
     def whole(self, sources: Sequence[Any], *, one: bool) -> Vectors:
@@ -72,12 +68,13 @@ class Call:
                 yield from _each(self._finish(rows, first))
 
     def _rows(self, n: int) -> PooledRows | TokenRows | BothRows:
-        match self.options.multi_vector:
-            case "both":
-                return BothRows(PooledRows(n, self.dim), TokenRows(n, self.token_dim))
-            case True:
-                return TokenRows(n, self.token_dim)
-        return PooledRows(n, self.dim)
+        pipeline = self.pipeline
+        if pipeline.projector is None:
+            return PooledRows(n, pipeline.engine.n_embd)
+        token_rows = TokenRows(n, pipeline.projector.dim)
+        if self.options.multi_vector == "both":
+            return BothRows(PooledRows(n, pipeline.engine.n_embd), token_rows)
+        return token_rows
 
     def _finish(self, rows: PooledRows | TokenRows | BothRows, first: int = 0) -> Vectors:
         options = self.options

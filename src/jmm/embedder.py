@@ -723,8 +723,7 @@ class Embedder:
         n_components = vectors.check_dim(options.truncate_dim, self.dim, self._profile.dims)
         if options.ranges is not None:
             vectors.check_ranges(options.ranges, n_components)
-        token_dim = 0 if pipeline.projector is None else pipeline.projector.dim
-        return Call(pipeline, kind(task), self.dim, n_components, token_dim, options)
+        return Call(pipeline, kind(task), n_components, options)
 
     def _pipeline(self, task: str, options: Options, window_items: int) -> Pipeline:
         most = _core.MAX_SEQUENCES

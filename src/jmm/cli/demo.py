@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jmm import demo, gallery
+from jmm import gallery
 from jmm.cli.options import add_output_options, says
 from jmm.embedder import Embedder
 from jmm.inspect import output
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.fail(f"--top is {arguments.top}; at least 1 is needed")
     output.check(arguments.output)
     entries = gallery.pictures()
-    with Embedder(*demo.paths()) as embedder:
+    with Embedder() as embedder:
         answers = gallery.answer(embedder, entries, gallery.QUERIES)
     record = {
         "pictures": [entry.caption for entry in entries],

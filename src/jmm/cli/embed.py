@@ -82,5 +82,6 @@ def _record(
         elif arguments.output is None:
             entry["vector"] = vectors[index].tolist()
         files.append(entry)
-    failed = [str(path) for i, path in enumerate(arguments.files) if i not in set(order.tolist())]
+    read = set(order.tolist())
+    failed = [str(path) for i, path in enumerate(arguments.files) if i not in read]
     return {"dim": vectors.shape[1], "files": files, "failed": failed}
