@@ -59,6 +59,7 @@ cdef class Engine(Handles):
     def __init__(self, model_path, mmproj_path=None, adapter_paths=(), *, int n_threads,
                  int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0, bool f16_kv=False,
                  bool with_tower=True):
+        self._register()
         self.n_batch = n_batch
         self.n_ubatch = n_ubatch
         self.f16_kv = f16_kv

@@ -25,8 +25,12 @@ cdef class Handles:
     cdef readonly int n_embd_vision
 
     def __cinit__(self, *args, **kwargs):
-        self.lock = threading.Lock()
+        # nothing that can raise: a subclass would be freed before it has its own methods
         self.pid = getpid()
+
+    cdef _register(self):
+        """Comes first in `__init__`."""
+        self.lock = threading.Lock()
         _engines.add(self)
 
     def __dealloc__(self):

@@ -182,6 +182,7 @@ cdef class Tower(Handles):
     """
 
     def __init__(self, mmproj_path, *, int n_threads, bool use_gpu=True):
+        self._register()
         self._enter()
         try:
             self._start(n_threads)

@@ -240,6 +240,33 @@ print(n_tasks() - n_threads_before)
     assert lines == ["loaded True", "True", "0"]
 
 
+@pytest.mark.parametrize(
+    "call", ["Embedder(n_threads=1)", "VisionEncoder(demo.paths()[1], n_threads=1)"]
+)
+def test_an_exception_in_each_function_of_loading(call: str) -> None:
+    """Once in every Python function that a load enters, those of the library's C callers too."""
+    lines = run(
+        """
+entered = {raised.__code__}  # it catches what the others raise
+
+def interrupt(frame, event, arg):
+    if frame.f_code not in entered and frame.f_code.co_name != "_remove":  # of WeakSet
+        entered.add(frame.f_code)
+        raise KeyboardInterrupt
+
+ends = []
+while ends[-1:] != ["nothing"]:
+    sys.settrace(interrupt)
+    ends.append(raised(lambda: eval(words[0])))
+    sys.settrace(None)
+    gc.collect()
+print(set(ends[:-1]), len(ends) > 30)
+""",
+        call,
+    )
+    assert lines == ["{'KeyboardInterrupt'} True"]
+
+
 LOG_HANDLER = """
 import logging
 seen = []

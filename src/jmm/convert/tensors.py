@@ -75,8 +75,8 @@ class Tensor:
             file.seek(self.offset + start * width * dtype.itemsize)
             for first in range(start, stop, step):
                 n = min(step, stop - first)
-                piece = np.fromfile(file, dtype, n * width)
-                if piece.size < n * width:
+                piece = np.empty(n * width, dtype)
+                if file.readinto(piece.data) < piece.nbytes:
                     raise self.fail("is cut short")
                 yield first, piece.reshape(n, *self.shape[1:])
 
