@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -86,6 +87,8 @@ _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _MAX_TOWER_LAYERS = 48  # more would not fit in libmtmd's graph
 _DEFAULT_WINDOW = 112
 _SAMPLE_BYTES = 64
+# The architecture is in the names of the other keys.
+_DESCRIPTIONS = ("general.", "quantize.", "split.", "tokenizer.chat_template")
 _FLOATS = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
 
@@ -220,18 +223,24 @@ class Header:
         return alpha / rank if alpha else 1.0
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that tell this tower from others.
+        """16 hexadecimal digits that tell this model, tower or adapter from others.
 
         Of its settings, of the names, shapes and types of its tensors, and of the last bytes of
-        each: a copy of the file has the same, another quantization has not.
+        each: a copy of the file has the same, another quantization has not. What describes the
+        file and moves no vector does not count. Of a vocabulary the size counts, not the words.
         """
         digest = hashlib.blake2b(digest_size=8)
         for key in sorted(self.metadata):
-            if key.startswith("clip."):
+            if not key.startswith(_DESCRIPTIONS):
                 digest.update(f"{key}={self.metadata[key]!r}\n".encode())
-        with Path(self.path).open("rb") as file:
+        with ExitStack() as stack:
+            files = {
+                path: stack.enter_context(Path(path).open("rb"))
+                for path in {self.path, *self.parts.values()}
+            }
             for name in sorted(self.ends):
                 digest.update(f"{name} {self.shapes[name]} {self.dtypes[name]}\n".encode())
+                file = files[self.parts.get(name, self.path)]
                 file.seek(max(self.ends[name] - _SAMPLE_BYTES, 0))
                 digest.update(file.read(_SAMPLE_BYTES))
         return digest.hexdigest()
@@ -292,7 +301,7 @@ def check_readable(path: str) -> None:
         if not Path(path).exists():
             raise ModelLoadError(f"{path}: there is no such file")
         if not Path(path).is_file():
-            raise ModelLoadError(f"{path}: this is no file; a GGUF file is needed")
+            raise ModelLoadError(f"{path}: {_no_file(Path(path))}")
         with Path(path).open("rb") as file:
             magic = file.read(4)
     except ModelLoadError:
@@ -304,6 +313,12 @@ def check_readable(path: str) -> None:
         raise ModelLoadError(
             f"{path}: not a GGUF file: it starts with {magic!r} instead of b'GGUF'"
         )
+
+
+def _no_file(path: Path) -> str:
+    if (path / "config.json").exists():
+        return "this is no file but a checkpoint; `jmm convert` makes GGUF files of it"
+    return "this is no file; a GGUF file, or a folder from `jmm convert`, is needed"
 
 
 def check_text(header: Header) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(
-    total: int, *, shown: bool, unit: str = "item"
+    total: int, *, shown: bool, unit: str = "item", label: str | None = None
 ) -> Iterator[Callable[[int], object]]:
     """Yields a function that counts finished items.
 
@@ -19,11 +19,12 @@ def progress_bar(
         total: Number of items.
         shown: False draws nothing.
         unit: What is counted; bytes, "B", are shown as kB, MB and so on.
+        label: What is done, in front of the bar.
     """
     if not shown:
         yield lambda _: None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, unit=unit, unit_scale=unit == "B") as bar:
+    with tqdm(total=total, desc=label, unit=unit, unit_scale=unit == "B") as bar:
         yield bar.update

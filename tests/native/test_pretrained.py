@@ -454,7 +454,10 @@ try:
 except ImportError as error:
     print(type(error).__name__, error)
 """
-    ) == ["MissingExtraError models by repo name need huggingface_hub: pip install 'jmm[hub]'"]
+    ) == [
+        "MissingExtraError a model by the name of its repo needs huggingface_hub: "
+        "pip install huggingface_hub"
+    ]
 
 
 def test_an_index_finds_the_model_again(hub: HubServer) -> None:

@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from jmm import Embedder, InputError
-from jmm.search import Index, MissingPackageError, contact_sheet, page, store
+from jmm.errors import MissingExtraError
+from jmm.search import Index, contact_sheet, page, store
 from jmm.search import index as index_module
 from jmm.search.encode import Encoded
 from jmm.search.store import Store
@@ -175,7 +176,7 @@ def test_changed_removed_renamed_and_copied_files(
         report = index.add(files)
         hits = index.search("rain", top=100)
     assert embedded == ["| c | d |"]
-    assert (report.n_pages, report.n_files, report.n_removed) == (1, 3, 2)
+    assert (report.n_pages, report.n_files, report.n_renamed, report.n_removed) == (1, 2, 1, 1)
     assert report.n_unchanged == N_FILES - 3
     found = {tuple(map(os.path.basename, hit.paths)) for hit in hits}
     pictures = {("0.png", "copy.png"), ("3.bmp",), ("moved.png",)}
@@ -232,10 +233,14 @@ def test_bad_files_are_reported_and_the_others_are_in(
         assert len(index) == N_PAGES
         failed = {os.path.basename(path): why for path, why in report.failed.items()}
         assert failed.keys() == {*bad, "nowhere.png", "pipe.txt", "program.exe", "none"}
-        assert failed["latin.txt"] == "the text is no UTF-8: byte 1 is 0xfc"
-        assert failed["nowhere.png"] == "cannot be opened (No such file or directory)"
+        assert failed["latin.txt"] == (
+            "the text is no UTF-8: byte 1 is 0xfc; save it as UTF-8, or as UTF-16 with its mark"
+        )
+        assert failed["nowhere.png"] == "is a link that leads nowhere"
         assert failed["pipe.txt"] == "is no regular file"
-        assert "Failed to load document" in failed["cut.pdf"]
+        assert failed["cut.pdf"] == (
+            "this is no PDF, or a damaged one: Failed to load document (PDFium: Data format error)"
+        )
         assert failed["program.exe"].startswith("neither picture, PDF nor text")
         assert not any(str(files) in why for why in failed.values())
         (files / "latin.txt").write_text("Zürich", encoding="utf-16")
@@ -466,9 +471,8 @@ def test_a_missing_package_is_named(
     name: str, files: Path, tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        MissingPackageError, match=rf"{name} is needed: pip install 'jmm\[search\]'"
-    ):
+    what = {"lancedb": "an index", "pypdfium2": "a PDF"}[name]
+    with pytest.raises(MissingExtraError, match=f"^{what} needs {name}: pip install {name}$"):
         Index(tmp_path / "index", embedder).add(files)
 
 

@@ -519,5 +519,5 @@ def test_without_the_extra() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "jmm: conversion needs gguf: pip install 'jmm[convert]'\n"
+    assert done.stderr == "jmm: conversion needs gguf: pip install gguf\n"
     assert issubclass(MissingExtraError, ImportError)

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import importlib
 import logging
 import os
 import re
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from jmm.errors import InputError, JmmError, MissingExtraError, ModelLoadError
+from jmm.errors import InputError, JmmError, ModelLoadError
+from jmm.extras import needed
 from jmm.hub.cache import COMMIT, Entry, Storage, hash_file
 from jmm.progress import progress_bar
 
@@ -38,12 +38,7 @@ def client(name: str = "huggingface_hub") -> Any:
     Raises:
         MissingExtraError: It is not installed.
     """
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        raise MissingExtraError(
-            "models by repo name need huggingface_hub: pip install 'jmm[hub]'"
-        ) from None
+    return needed(name, "a model by the name of its repo")
 
 
 @dataclass(frozen=True)

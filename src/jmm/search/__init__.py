@@ -4,11 +4,12 @@
         report = index.add(["scans", "notes.txt"])
         hits = index.search("revenue by region")
 
-Needs ``pip install 'jmm[search]'``.
+Needs ``lancedb``, and ``pypdfium2`` for PDFs.
 """
 
+from jmm.search.failure import StoreError
 from jmm.search.index import Hit, Index, Report
-from jmm.search.packages import MissingPackageError
 from jmm.search.sheet import contact_sheet
+from jmm.search.source import MissingPageError, Sources
 
-__all__ = ["Hit", "Index", "MissingPackageError", "Report", "contact_sheet"]
+__all__ = ["Hit", "Index", "MissingPageError", "Report", "Sources", "StoreError", "contact_sheet"]

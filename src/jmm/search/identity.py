@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jmm import demo
 from jmm.embedder import Embedder
-from jmm.errors import InputError
+from jmm.errors import InputError, ModelLoadError
 from jmm.files import read_header
 
 if TYPE_CHECKING:
@@ -50,14 +50,15 @@ class Identity:
         info = embedder.info
         paths = _absolute({role: info[role] for role in _FILES})
         adapters = _absolute(cast("Mapping[str, Any]", info["adapters"]))
-        is_built_in = paths["model"] == os.path.abspath(demo.paths()[0])
-        besides = ("model", "mmproj") if is_built_in else ()
-        files = {role: path for role, path in paths.items() if role not in besides}
-        paths |= {f"adapter for {task}": path for task, path in adapters.items()}
+        built_in = dict(zip(("model", "mmproj"), map(os.path.abspath, demo.paths()), strict=True))
+        files = paths
+        if all(paths.get(role) == path for role, path in built_in.items()):
+            files = {role: path for role, path in paths.items() if role not in built_in}
+        paths = {**paths, **{f"adapter for {task}": path for task, path in adapters.items()}}
         return cls(
             files,
             adapters,
-            {role: read_header(path).fingerprint() for role, path in paths.items()},
+            {role: _fingerprint(path) for role, path in paths.items()},
             {name: info[name] for name in _SETTINGS},
             embedder.dim,
             embedder.multi_vector_dim,
@@ -80,12 +81,20 @@ class Identity:
                 "model", no file of the recorded model is used.
 
         Raises:
-            ModelLoadError: A file is not where it was.
+            ModelLoadError: A file is not where it was, or is damaged.
         """
         files: dict[str, Any] = {**self.files, "adapters": self.adapters or None}
         if "model" in given:
             files = {}
-        return Embedder(**{**files, **self.settings, **given})
+        try:
+            return Embedder(**{**files, **self.settings, **given})
+        except ModelLoadError as error:
+            if "model" in given or not self.files:
+                raise
+            raise ModelLoadError(
+                f"{error.message}; the index was made with {', '.join(self.files.values())}: if "
+                "they lie elsewhere now, pass model=, and mmproj= if there is one"
+            ) from None
 
     def check(self, other: Identity) -> None:
         """Compares with the model that is to be used.
@@ -127,6 +136,11 @@ def _absolute(paths: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: os.path.abspath(os.fsdecode(path)) for name, path in paths.items() if path is not None
     }
+
+
+def _fingerprint(path: str) -> str:
+    first = read_header(path)
+    return first.joined(map(read_header, first.part_paths())).fingerprint()
 
 
 def _shown(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +20,17 @@ from jmm.progress import progress_bar
 from jmm.search import page, plan
 from jmm.search.encode import Encoded, encode
 from jmm.search.identity import Identity
-from jmm.search.packages import needed
 from jmm.search.passages import Passage, most_bytes
-from jmm.search.store import FileRow, PageRow, State, Store, recorded_identity
-from jmm.search.walk import Kind
+from jmm.search.source import is_unchanged
+from jmm.search.store import (
+    FileRow,
+    PageRow,
+    State,
+    Store,
+    check_installed,
+    recorded_identity,
+)
+from jmm.search.walk import Kind, kind_of
 from jmm.vectors import maxsim
 
 # What is embedded and written together: 16 pictures, or 64 passages.
@@ -36,8 +43,8 @@ class Hit:
     """A page that was found.
 
     Attributes:
-        path: A file that has it, the first by name.
-        paths: All files that have it.
+        path: A file that has it, the first of ``paths``.
+        paths: All files that have it by name, those that are reached through a link last.
         page: Its number from 1: of a PDF's page, of a text's passage; 1 for a picture.
         kind: "picture", "pdf" or "text".
         score: What it is ranked by: MaxSim for a model with token vectors, else `cosine`.
@@ -53,9 +60,13 @@ class Hit:
     kind: Kind
     score: float
     cosine: float
-    text: str = field(repr=False, default="")
+    text: str = ""
     start: int = 0
     content: str = ""
+
+    def __repr__(self) -> str:
+        page = "" if self.kind == "picture" else f", page={self.page}"
+        return f"Hit({self.score:+.4f}, {self.path!r}{page})"
 
 
 @dataclass(frozen=True)
@@ -66,15 +77,24 @@ class Report:
         n_pages: Pages that were embedded.
         n_files: Files that are new or have changed, and are in now.
         n_unchanged: Files that were in already.
+        n_renamed: Files that were in under a path that is no more.
         n_removed: Paths that were forgotten, since they are no more.
         failed: Files that are not in, or lack pages, and why.
+        passed_over: Files in folders that are not read, by suffix in lower case.
     """
 
     n_pages: int = 0
     n_files: int = 0
     n_unchanged: int = 0
+    n_renamed: int = 0
     n_removed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        counts = {name: value for name, value in vars(self).items() if isinstance(value, int)}
+        counts |= {"failed": len(self.failed), "passed_over": sum(self.passed_over.values())}
+        return f"Report({', '.join(f'{name}={value}' for name, value in counts.items())})"
 
 
 class _Page(NamedTuple):
@@ -95,7 +115,8 @@ class Index:
 
     Raises:
         InputError: The index was made by another model, or the folder holds other things.
-        MissingPackageError: LanceDB is not installed.
+        StoreError: The index is damaged, or cannot be read or written; any method may raise it.
+        MissingExtraError: LanceDB is not installed.
 
     Example:
         >>> from pathlib import Path
@@ -118,27 +139,70 @@ class Index:
 
     @classmethod
     def open(
-        cls, folder: str | os.PathLike[str], *, create: bool = False, **arguments: Any
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        model: str | os.PathLike[str] | None = None,
+        mmproj: str | os.PathLike[str] | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        projector: str | os.PathLike[str] | None = None,
+        profile: str | None = None,
+        task: str | None = None,
+        n_ctx: int | None = None,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        reference_modes: bool | None = None,
+        n_threads: int | None = None,
+        n_gpu_layers: int | None = None,
     ) -> Index:
         """Opens an index and loads its model, which is closed with it.
+
+        Arguments of `Embedder` that are None are as when the index was made.
 
         Args:
             folder: Where the index is.
             create: Whether it may be a new one.
-            **arguments: Of `Embedder`; those that are missing or None are as when the index was
-                made. With ``model``, the files of the model are the given ones alone.
+            model: As of `Embedder`. If given, ``mmproj``, ``adapters`` and ``projector`` are the
+                given ones alone.
+            mmproj: As of `Embedder`.
+            adapters: As of `Embedder`.
+            projector: As of `Embedder`.
+            profile: As of `Embedder`.
+            task: As of `Embedder`.
+            n_ctx: As of `Embedder`.
+            min_pixels: As of `Embedder`.
+            max_pixels: As of `Embedder`.
+            reference_modes: As of `Embedder`.
+            n_threads: As of `Embedder`.
+            n_gpu_layers: As of `Embedder`.
 
         Raises:
             InputError: There is no index, or it was made by another model.
+            StoreError: The index is damaged, or cannot be read or written.
             ModelLoadError: A file of the model is not where it was.
-            MissingPackageError: LanceDB is not installed.
+            MissingExtraError: LanceDB is not installed.
         """
-        needed("lancedb")
         path = Path(os.fsdecode(folder))
         recorded = recorded_identity(path)
         if recorded is None and not create:
             raise InputError(f"{path} is no index; `jmm index PATHS... --into {path}` makes it")
-        given = {name: value for name, value in arguments.items() if value is not None}
+        check_installed()
+        wanted: dict[str, Any] = {
+            "model": model,
+            "mmproj": mmproj,
+            "adapters": adapters,
+            "projector": projector,
+            "profile": profile,
+            "task": task,
+            "n_ctx": n_ctx,
+            "min_pixels": min_pixels,
+            "max_pixels": max_pixels,
+            "reference_modes": reference_modes,
+            "n_threads": n_threads,
+            "n_gpu_layers": n_gpu_layers,
+        }
+        given = {name: value for name, value in wanted.items() if value is not None}
         embedder = Embedder(**given) if recorded is None else recorded.load(given)
         try:
             index = cls(path, embedder)
@@ -159,8 +223,23 @@ class Index:
         self._store.refresh()
         return self._store.count_pages()
 
+    def __bool__(self) -> bool:
+        """True: an index without pages is one too."""
+        return True
+
+    def __contains__(self, path: str | os.PathLike[str]) -> bool:
+        """Whether a file is among those that were indexed, whichever of its paths is given."""
+        given = os.path.abspath(os.fsdecode(path))
+        if self._store.has_file([given, os.path.realpath(given)]):
+            return True
+        kind = kind_of(given)
+        if kind is None or not os.path.isfile(given):
+            return False
+        paths = self.paths_of(page.content_of(given, kind))
+        return any(os.path.exists(path) and os.path.samefile(path, given) for path in paths)
+
     def __repr__(self) -> str:
-        return f"<Index {self._store.folder} pages={len(self)}>"
+        return f"<Index {self._store.folder}>"
 
     def close(self) -> None:
         """Closes the model, if the index has loaded it."""
@@ -206,16 +285,25 @@ class Index:
 
         Raises:
             InputError: Another process is writing into the index.
-            MissingPackageError: There is a PDF, and pypdfium2 is not installed.
+            MissingExtraError: There is a PDF, and pypdfium2 is not installed.
         """
+        arguments.flag("show_progress", show_progress)
         roots = plan.listed(paths)
         bar = partial(progress_bar, shown=bool(show_progress))
+        looking = partial(bar, unit="file", label="reading files")
+        embedding = partial(bar, unit="page", label="embedding pages")
         with self._store.writing():
-            todo = plan.make(self._store, roots, self._kinds(), self.settings, bar)
-            n_pages, n_files = self._embed(todo, bar)
+            todo = plan.make(self._store, roots, self._kinds(), self.settings, looking)
+            n_pages, n_files = self._embed(todo, embedding)
             self._store.tidy()
         return Report(
-            n_pages, n_files + todo.n_known, todo.n_unchanged, todo.n_removed, todo.failed
+            n_pages,
+            n_files + todo.n_known,
+            todo.n_unchanged,
+            todo.n_renamed,
+            todo.n_removed,
+            todo.failed,
+            dict(sorted(todo.passed_over.items())),
         )
 
     def search(self, query: Any, *, top: int = 10, candidates: int = 100) -> list[Hit]:
@@ -269,7 +357,7 @@ class Index:
         if not page.is_content(content):
             raise InputError(f"{content!r} names no content; `Hit.content` does")
         self._store.refresh()
-        return self._store.paths_of([content]).get(content, [])
+        return _in_order(self._store.paths_of([content]).get(content, []))
 
     # --- adding ---
 
@@ -302,7 +390,7 @@ class Index:
         for item, result in zip(good, results, strict=True):
             if isinstance(result, JmmError):
                 item.work.errors[item.number] = _told(result, item.work)
-            elif _is_unchanged(item.work):
+            elif is_unchanged(item.work.paths[0], item.work.stamp):
                 rows.append(_row(item, result))
         for item in chunk:
             item.work.n_open -= 1
@@ -315,7 +403,7 @@ class Index:
         rows = []
         for work in works:
             error = _error(work)
-            if not _is_unchanged(work):
+            if not is_unchanged(work.paths[0], work.stamp):
                 error = "was written to while it was being indexed; index it again"
             todo.failed |= dict.fromkeys(work.paths, error) if error else {}
             state: State = "failed" if error else "done"
@@ -332,10 +420,13 @@ class Index:
             function = self._embedder.encode_images
         else:
             raise InputError(f"{type(query).__name__} given; a query is a text or a picture")
-        tokens = None
-        if self._embedder.multi_vector_dim is not None:
-            tokens = function(query, multi_vector=True)
-        return Encoded(function(query), tokens)
+        try:
+            if self._embedder.multi_vector_dim is None:
+                return Encoded(function(query), None)
+            return Encoded(*function(query, multi_vector="both"))
+        except JmmError as error:
+            error.index = None  # there is one query
+            raise
 
     def _candidates(
         self, vector: np.ndarray[Any, np.dtype[np.float32]], n: int
@@ -389,13 +480,6 @@ def _row(item: _Page, result: Encoded) -> PageRow:
     return PageRow(item.work.content, item.number, text, start, *result)
 
 
-def _is_unchanged(work: plan.Work) -> bool:
-    try:
-        return page.Stamp.of(work.paths[0]) == work.stamp
-    except OSError:
-        return False
-
-
 def _told(error: Exception, work: plan.Work) -> str:
     if isinstance(error, JmmError):
         return error.message.removeprefix(f"{work.paths[0]}: ")
@@ -407,12 +491,21 @@ def _error(work: plan.Work) -> str:
         return ""
     first = min(work.errors)
     where = f"page {first + 1}: " if work.n_pages > 1 else ""
-    more = f" (and {len(work.errors) - 1} more pages)" if len(work.errors) > 1 else ""
+    n_more = len(work.errors) - 1
+    more = f" (and {n_more} more page{'s' if n_more > 1 else ''})" if n_more else ""
     return f"{where}{work.errors[first]}{more}"
 
 
 def _hit(row: PageRow, paths: list[str], score: float, cosine: float) -> Hit:
-    kind: Any = row.content.split("-", 1)[0]
+    paths = _in_order(paths)
+    kind = page.kind_of(row.content)
     return Hit(
         paths[0], tuple(paths), row.page + 1, kind, score, cosine, row.text, row.start, row.content
     )
+
+
+def _in_order(paths: list[str]) -> list[str]:
+    """By name; those through a link last."""
+    if len(paths) < 2:
+        return paths
+    return sorted(paths, key=lambda path: (os.path.realpath(path) != path, path))

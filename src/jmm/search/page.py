@@ -8,11 +8,11 @@ import os
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from jmm.errors import InputError
+from jmm.extras import needed
 from jmm.images import to_rgb
-from jmm.search.packages import needed
 from jmm.search.passages import Passage, split
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ _MOST_TIMES_MAX_PIXELS = 4
 
 _BLOCK_BYTES = 2**20
 _HASH_BYTES = 16
-_CONTENT = re.compile(rf"(picture|pdf|text)-[0-9a-f]{{{2 * _HASH_BYTES}}}")
+# What names a content: the kind of its file, and a hash of its bytes.
+CONTENT = rf"(?:picture|pdf|text)-[0-9a-f]{{{2 * _HASH_BYTES}}}"
 
 
 class Settings(NamedTuple):
@@ -65,7 +66,12 @@ def content_of(path: str, kind: Kind) -> str:
 
 def is_content(name: str) -> bool:
     """Whether it is a name as `content_of` gives them."""
-    return _CONTENT.fullmatch(name) is not None
+    return re.fullmatch(CONTENT, name) is not None
+
+
+def kind_of(content: str) -> Kind:
+    """The kind of the files that have a content."""
+    return cast("Kind", content.partition("-")[0])
 
 
 def count(path: str, kind: Kind, settings: Settings) -> int:
@@ -130,15 +136,24 @@ def picture(path: str, kind: Kind, page: int, settings: Settings) -> Image.Image
     return to_rgb(content)
 
 
+def pdf_library() -> Any:
+    """The package that reads PDFs.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    return needed("pypdfium2", "a PDF")
+
+
 @contextmanager
 def _pdf(path: str) -> Iterator[Any]:
-    pdfium = needed("pypdfium2")
+    pdfium = pdf_library()
     # PDFium is given the file itself: it takes no name that is not UTF-8.
     with Path(path).open("rb") as file:
         try:
             document = pdfium.PdfDocument(file)
         except pdfium.PdfiumError as error:
-            raise InputError(f"the PDF cannot be read: {error}") from None
+            raise InputError(_why_not(error, pdfium)) from None
         try:
             yield document
         finally:
@@ -146,7 +161,7 @@ def _pdf(path: str) -> Iterator[Any]:
 
 
 def _rendered(document: Any, number: int, settings: Settings) -> Image.Image | InputError:
-    pdfium = needed("pypdfium2")
+    pdfium = pdf_library()
     try:
         page = document[number]
         try:
@@ -167,6 +182,12 @@ def _rendered(document: Any, number: int, settings: Settings) -> Image.Image | I
         return InputError(f"the page cannot be rendered: {error}")
 
 
+def _why_not(error: Any, pdfium: Any) -> str:
+    if error.err_code == pdfium.raw.FPDF_ERR_PASSWORD:
+        return "the PDF has a password; save it without"
+    return f"this is no PDF, or a damaged one: {str(error).rstrip('.')}"
+
+
 def _text(path: str) -> str:
     data = Path(path).read_bytes()
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -175,5 +196,5 @@ def _text(path: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(
             f"the text is no {encoding.removesuffix('-sig').upper()}: byte {error.start} is "
-            f"{data[error.start]:#04x}"
+            f"{data[error.start]:#04x}; save it as UTF-8, or as UTF-16 with its mark"
         ) from None

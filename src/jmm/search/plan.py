@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from jmm.errors import InputError
 from jmm.search import page
-from jmm.search.packages import needed
 from jmm.search.store import FileRow, Store
-from jmm.search.walk import Found, Kind, Unreadable, walk
+from jmm.search.walk import Found, Kind, PassedOver, Unreadable, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,15 +50,19 @@ class Plan:
         works: Contents to embed.
         failed: Paths that cannot be indexed, and why.
         n_unchanged: Files whose content the index has under their path.
-        n_known: Files whose content the index has under another.
+        n_known: Files whose content the index has under another, but for those renamed.
+        n_renamed: Files whose content the index has under a path that is no more.
         n_removed: Paths that the index has forgotten, since they are no more.
+        passed_over: Files in folders that are not read, by suffix.
     """
 
     works: list[Work] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     n_unchanged: int = 0
     n_known: int = 0
+    n_renamed: int = 0
     n_removed: int = 0
+    passed_over: Counter[str] = field(default_factory=Counter)
 
 
 def listed(paths: Any) -> list[str]:
@@ -93,13 +98,18 @@ def make(
         progress: Yields a function that counts, given the number of files; a context manager.
 
     Raises:
-        MissingPackageError: There is a PDF, and nothing to read it with.
+        MissingExtraError: There is a PDF, and nothing to read it with.
     """
-    found = list(walk(roots, kinds, os.path.abspath(store.folder)))
-    if any(isinstance(item, Found) and item.kind == "pdf" for item in found):
-        needed("pypdfium2")
-    known = {row.path: row for row in store.files()}
     plan = Plan()
+    found: list[Found | Unreadable] = []
+    for entry in walk(roots, kinds, os.path.abspath(store.folder)):
+        if isinstance(entry, PassedOver):
+            plan.passed_over[PurePath(entry.path).suffix.lower()] += 1
+        else:
+            found.append(entry)
+    if any(isinstance(item, Found) and item.kind == "pdf" for item in found):
+        page.pdf_library()
+    known = {row.path: row for row in store.files()}
     rows: list[FileRow] = []
     works: dict[str, Work] = {}
     stored = store.stored()
@@ -115,15 +125,16 @@ def make(
                 if row is not None:
                     rows.append(row)
             advance(1)
-    gone = [path for path in known if kept.lacks(path)]
+    gone = {path: row for path, row in known.items() if kept.lacks(path)}
     plan.failed = {path: why for path, why in plan.failed.items() if path not in gone}
-    plan.n_removed = len(gone)
+    plan.n_renamed = _renamed(gone.values(), (row for row in rows if row.path not in known))
+    plan.n_known -= plan.n_renamed
+    plan.n_removed = len(gone) - plan.n_renamed
     plan.works = list(works.values())
     store.put_files(rows)
-    store.drop_files(gone)
-    for row in rows:
-        known[row.path] = row
-    claimed = {row.content for path, row in known.items() if path not in set(gone)}
+    store.drop_files(list(gone))
+    known |= {row.path: row for row in rows}
+    claimed = {row.content for path, row in known.items() if path not in gone}
     store.drop_contents(sorted(stored.keys() - claimed))
     return plan
 
@@ -160,6 +171,12 @@ def _compare(
     missing = sorted(set(range(n_pages)) - stored.get(content, set()))
     works[content] = Work(content, item.kind, stamp, [item.path], missing, n_pages)
     return FileRow(item.path, content, "open", n_pages)
+
+
+def _renamed(gone: Iterable[FileRow], new: Iterable[FileRow]) -> int:
+    """Files that are under another path now, with the same content."""
+    contents = [Counter(row.content for row in rows if row.state == "done") for rows in (gone, new)]
+    return (contents[0] & contents[1]).total()
 
 
 class _Kept:

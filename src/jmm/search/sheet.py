@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from jmm.errors import InputError
 from jmm.images import to_rgb
 from jmm.search import page
+from jmm.search.source import MissingPageError, Sources, is_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ _FONT_SIZE = 16
 _LINE_HEIGHT = 22
 _LINE_CHARS = 30
 _INK, _PALE, _PAPER = "#202020", "#ededed", "#ffffff"
+_EDGE = "#b0b0b0"
 
 
 def contact_sheet(query: Any, hits: Sequence[Hit], settings: page.Settings) -> Image.Image:
@@ -33,7 +35,7 @@ def contact_sheet(query: Any, hits: Sequence[Hit], settings: page.Settings) -> I
 
     Args:
         query: What `Index.search` was asked.
-        hits: What it gave. A page whose file is gone leaves a grey field.
+        hits: What it gave. A page whose file is gone or has changed leaves a grey field.
         settings: `Index.settings`.
 
     Returns:
@@ -55,10 +57,12 @@ def contact_sheet(query: Any, hits: Sequence[Hit], settings: page.Settings) -> I
     n_rows = -(-len(hits) // n_columns)
     sheet = Image.new("RGB", (_MARGIN + n_columns * step_x, top + n_rows * step_y), _PAPER)
     _draw_query(sheet, query, head)
+    sources = Sources()
     for rank, hit in enumerate(hits):
         row, column = divmod(rank, n_columns)
         corner = _MARGIN + column * step_x, top + row * step_y
-        _draw_hit(sheet, corner, rank + 1, hit, settings)
+        picture = _picture(hit, sources, settings)
+        _draw_hit(sheet, corner, rank + 1, hit, picture)
     return sheet
 
 
@@ -74,34 +78,50 @@ def _draw_query(sheet: Image.Image, query: Any, height: int) -> None:
     _write(sheet, (right, _MARGIN), ["Query: this picture"], _LINE_CHARS, height)
 
 
+def _picture(hit: Hit, sources: Sources, settings: page.Settings) -> Image.Image | str | None:
+    """The page as it was indexed, why it cannot be had, or None for a passage."""
+    if hit.kind == "text":
+        return None
+    try:
+        path, stamp = sources.find(hit.content, hit.paths)
+        picture = page.picture(path, hit.kind, hit.page - 1, settings).copy()
+        if not is_unchanged(path, stamp):
+            raise MissingPageError("the file is being written to")
+    except InputError as error:
+        return error.message
+    except OSError as error:
+        return f"the file cannot be read ({error.strerror})"
+    picture.thumbnail(_CELL)
+    return picture
+
+
 def _draw_hit(
-    sheet: Image.Image, corner: tuple[int, int], rank: int, hit: Hit, settings: page.Settings
+    sheet: Image.Image,
+    corner: tuple[int, int],
+    rank: int,
+    hit: Hit,
+    picture: Image.Image | str | None,
 ) -> None:
     left, top = corner
     width, height = _CELL
     frame = left, top, left + width - 1, top + height - 1
     draw = ImageDraw.Draw(sheet)
-    try:
-        if hit.kind == "text":
-            picture = None
-        else:
-            picture = page.picture(hit.path, hit.kind, hit.page - 1, settings).copy()
-            picture.thumbnail(_CELL)
-    except (InputError, OSError):
-        draw.rectangle(frame, fill=_PALE)
-        _write(sheet, (left + 8, top + 8), ["the file is gone or has changed"], _LINE_CHARS, height)
+    if picture is None:
+        draw.rectangle(frame, fill=_PAPER, outline=_EDGE)
+        _write(sheet, (left + 8, top + 8), hit.text.splitlines(), _LINE_CHARS, height - 16)
     else:
-        if picture is None:
-            draw.rectangle(frame, fill=_PAPER, outline=_PALE)
-            _write(sheet, (left + 8, top + 8), hit.text.splitlines(), _LINE_CHARS, height - 16)
+        draw.rectangle(frame, fill=_PALE, outline=_EDGE)
+        if isinstance(picture, str):
+            _write(sheet, (left + 8, top + 8), [picture], _LINE_CHARS, height)
         else:
             place = left + (width - picture.width) // 2, top + (height - picture.height) // 2
-            draw.rectangle(frame, fill=_PALE)
             sheet.paste(picture, place)
+            right, bottom = place[0] + picture.width - 1, place[1] + picture.height - 1
+            draw.rectangle((*place, right, bottom), outline=_EDGE)
     name = os.path.basename(hit.path)
     if len(name) > _LINE_CHARS:
         name = f"{name[:14]}...{name[-13:]}"
-    number = "" if hit.kind == "picture" else f"  p. {hit.page}"
+    number = {"picture": "", "pdf": f"  page {hit.page}", "text": f"  passage {hit.page}"}[hit.kind]
     labels = [f"{rank}.  {hit.score:+.4f}{number}", name]
     _write(sheet, (left, top + height + 2), labels, _LINE_CHARS + 2, _LABEL_HEIGHT)
 

@@ -8,31 +8,47 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
+import sys
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+)
 
 import numpy as np
 
 from jmm.errors import InputError
+from jmm.extras import missing, needed
+from jmm.search import failure
 from jmm.search.identity import Identity
-from jmm.search.packages import needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
     Float32 = npt.NDArray[np.float32]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 State: TypeAlias = Literal["open", "done", "failed"]
 
-FORMAT = 1
+FORMAT = 2
 
 _RECORD = "index.json"
+_PART = "index.json.part"
 _LOCK = "lock"
 _TABLES = ("files", "pages")
 # Ids that one filter names.
@@ -41,6 +57,17 @@ _MOST_NAMED = 500
 _MOST_FRAGMENTS = 200
 # A search that has begun still finds what a run has replaced since.
 _KEPT = timedelta(minutes=10)
+
+
+def _told(method: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Store, P], T]:
+    """Has a method raise `StoreError` for whatever goes wrong in LanceDB."""
+
+    @wraps(method)
+    def guarded(store: Store, /, *words: P.args, **options: P.kwargs) -> T:
+        with failure.told(store.folder):
+            return method(store, *words, **options)
+
+    return guarded
 
 
 class FileRow(NamedTuple):
@@ -90,20 +117,42 @@ class Store:
 
     Raises:
         InputError: The folder holds other things, or was made by another model or version.
-        MissingPackageError: LanceDB is not installed.
+        StoreError: It is damaged, or cannot be read or written.
+        MissingExtraError: LanceDB is not installed.
     """
 
     def __init__(self, folder: Path, identity: Identity) -> None:
-        lancedb = needed("lancedb")
+        lancedb = _lancedb()
         self.folder = folder
         recorded = recorded_identity(folder)
-        if recorded is None:
-            _begin(folder, identity)
-        else:
+        if recorded is not None:
             recorded.check(identity)
-        database = lancedb.connect(str(folder))
-        self._files = database.create_table("files", schema=_files_schema(), exist_ok=True)
-        self._pages = database.create_table("pages", schema=_pages_schema(identity), exist_ok=True)
+        with failure.told(folder):
+            if recorded is None:
+                _make_folder(folder)
+            database = lancedb.connect(str(folder))
+            if recorded is None:
+                database.create_table("files", schema=_files_schema(), exist_ok=True)
+                database.create_table("pages", schema=_pages_schema(identity), exist_ok=True)
+            self._files, self._pages = map(database.open_table, _TABLES)
+            if recorded is None:
+                self._record(identity)
+
+    def _record(self, identity: Identity) -> None:
+        """Makes an index of the tables, as the last step; another process may have done it."""
+        recorded = recorded_identity(self.folder)
+        if recorded is not None:
+            recorded.check(identity)
+            return
+        if self._files.count_rows() or self._pages.count_rows():
+            raise failure.damaged(self.folder, f"there is no {_RECORD}")
+        record = {"format": FORMAT, "model": identity.to_json()}
+        part = self.folder / _PART
+        with part.open("w", encoding="utf-8") as file:
+            json.dump(record, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.folder / _RECORD)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -112,25 +161,31 @@ class Store:
         Raises:
             InputError: Another process writes.
         """
-        with (self.folder / _LOCK).open("w") as file:
+        with failure.told(self.folder):
+            file = (self.folder / _LOCK).open("w")
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise InputError(f"another process is writing into {self.folder}") from None
-            for table in (self._files, self._pages):
-                table.checkout_latest()
+                raise InputError(
+                    f"another process is writing into {self.folder}; wait for its end, and try "
+                    "again"
+                ) from None
+            self.refresh()
             yield
 
+    @_told
     def files(self) -> list[FileRow]:
         """All paths."""
         rows = self._files.search().limit(None).to_arrow().to_pylist()
         return [_file_row(row) for row in rows]
 
+    @_told
     def put_files(self, rows: Sequence[FileRow]) -> None:
         """Adds paths, or replaces what is known of them."""
         if not rows:
             return
-        pyarrow = needed("pyarrow")
+        pyarrow = _pyarrow()
         fields = [{"id": _path_id(row.path), **row._asdict()} for row in rows]
         for row in fields:
             row["path"] = os.fsencode(row["path"])
@@ -138,11 +193,13 @@ class Store:
         merge = self._files.merge_insert("id").when_matched_update_all()
         merge.when_not_matched_insert_all().execute(data)
 
+    @_told
     def drop_files(self, paths: Sequence[str]) -> None:
         """Forgets paths."""
         for ids in _some(list(map(_path_id, paths))):
             self._files.delete(_is_one_of("id", ids))
 
+    @_told
     def stored(self) -> dict[str, set[int]]:
         """The pages that are there, by content."""
         found: dict[str, set[int]] = {}
@@ -154,20 +211,24 @@ class Store:
                 found.setdefault(content, set()).add(page)
         return found
 
+    @_told
     def add_pages(self, rows: Sequence[PageRow]) -> None:
         """Adds pages that are not there."""
         if rows:
             self._pages.add(_pages_table(rows, self._pages.schema))
 
+    @_told
     def drop_contents(self, contents: Sequence[str]) -> None:
         """Removes all pages of contents."""
         for some in _some(contents):
             self._pages.delete(_is_one_of("content", some))
 
+    @_told
     def count_pages(self) -> int:
         """Number of pages."""
         return int(self._pages.count_rows())
 
+    @_told
     def nearest(self, vector: Float32, n: int) -> list[PageRow]:
         """The pages with the greatest dot products, the greatest first."""
         if n == 0:
@@ -176,20 +237,28 @@ class Store:
         columns = self._pages.schema.names
         return _page_rows(query.select([*columns, "_distance"]).limit(n).to_arrow())
 
+    @_told
     def paths_of(self, contents: Iterable[str]) -> dict[str, list[str]]:
-        """The paths that have these contents, in order."""
+        """The paths that have these contents."""
         found: dict[str, list[str]] = {}
         for some in _some(sorted(set(contents))):
             query = self._files.search().where(_is_one_of("content", some)).limit(None)
             for row in query.to_arrow().to_pylist():
                 found.setdefault(row["content"], []).append(os.fsdecode(row["path"]))
-        return {content: sorted(paths) for content, paths in found.items()}
+        return found
 
+    @_told
+    def has_file(self, paths: Sequence[str]) -> bool:
+        """Whether one of the paths is known."""
+        return bool(self._files.count_rows(_is_one_of("id", list(map(_path_id, paths)))))
+
+    @_told
     def refresh(self) -> None:
         """Sees what other processes have written."""
         for table in (self._files, self._pages):
             table.checkout_latest()
 
+    @_told
     def tidy(self) -> None:
         """Gathers small commits, and gives back the room of what was removed."""
         for table in (self._files, self._pages):
@@ -201,44 +270,62 @@ def recorded_identity(folder: Path) -> Identity | None:
     """The model of an index; None where there is none yet.
 
     Raises:
-        InputError: The record is damaged, or of another version.
+        InputError: The index is of another version.
+        StoreError: The record is damaged, or cannot be read.
     """
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder / _RECORD} cannot be read: {error}") from None
+    except ValueError as error:
+        raise failure.damaged(folder, f"{_RECORD} is no JSON: {error}") from None
+    except OSError as error:
+        with failure.told(folder):
+            raise error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise InputError(f"{folder} is no index of this version of jmm; use a new folder")
-    return Identity.from_json(record["model"])
+        raise InputError(
+            f"{folder} is no index of this version of jmm; delete it, and index the files again, "
+            "or use a new folder"
+        )
+    try:
+        return Identity.from_json(record["model"])
+    except (KeyError, TypeError):
+        raise failure.damaged(folder, f"{_RECORD} lacks a part") from None
 
 
-def _begin(folder: Path, identity: Identity) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{folder} is no folder") from None
-    part = folder / f"{_RECORD}.part"
-    strangers = sorted({path.name for path in folder.iterdir()} - {part.name, _LOCK})
+    own = {_PART, _LOCK, *(f"{name}.lance" for name in _TABLES)}
+    strangers = sorted({path.name for path in folder.iterdir()} - own)
     if strangers:
         raise InputError(f"{folder} holds other things ({strangers[0]!r}); give a new folder")
-    record = {"format": FORMAT, "model": identity.to_json()}
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(record, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(folder / _RECORD)
+
+
+def check_installed() -> None:
+    """Raises MissingExtraError unless LanceDB is there, without the seconds of its import."""
+    if sys.modules.get("lancedb") is None and importlib.util.find_spec("lancedb") is None:
+        raise missing("lancedb", "an index")
+
+
+def _lancedb() -> Any:
+    return needed("lancedb", "an index")
+
+
+def _pyarrow() -> Any:
+    return needed("pyarrow", "an index")
 
 
 def _files_schema() -> Any:
-    pa = needed("pyarrow")
+    pa = _pyarrow()
     names = {"id": pa.string(), "path": pa.binary(), "content": pa.string(), "state": pa.string()}
     return pa.schema([*names.items(), ("n_pages", pa.int64()), ("error", pa.string())])
 
 
 def _pages_schema(identity: Identity) -> Any:
-    pa = needed("pyarrow")
+    pa = _pyarrow()
     fields = [
         ("content", pa.string()),
         ("page", pa.int64()),
@@ -252,7 +339,7 @@ def _pages_schema(identity: Identity) -> Any:
 
 
 def _pages_table(rows: Sequence[PageRow], schema: Any) -> Any:
-    pa = needed("pyarrow")
+    pa = _pyarrow()
     columns = {
         "content": pa.array([row.content for row in rows]),
         "page": pa.array([row.page for row in rows], pa.int64()),
@@ -268,7 +355,7 @@ def _pages_table(rows: Sequence[PageRow], schema: Any) -> Any:
 
 
 def _vectors(parts: list[Float32]) -> Any:
-    pa = needed("pyarrow")
+    pa = _pyarrow()
     values = np.concatenate(parts)
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 

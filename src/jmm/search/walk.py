@@ -37,13 +37,21 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-def walk(
-    paths: Iterable[str], kinds: Container[Kind], besides: str
-) -> Iterator[Found | Unreadable]:
+class PassedOver(NamedTuple):
+    """A file in a folder that is of no kind that is wanted."""
+
+    path: str
+
+
+Item: TypeAlias = "Found | Unreadable | PassedOver"
+
+
+def walk(paths: Iterable[str], kinds: Container[Kind], besides: str) -> Iterator[Item]:
     """Finds files, in folders recursively, in the order of their names.
 
-    Links are followed. A folder that is reached twice counts once, so that loops end. In folders
-    hidden entries and files of other kinds are passed over; a path of ``paths`` never is.
+    Links are followed, after all else: what can be reached without them has its own path. A
+    folder that is reached twice counts once, so that loops end. In folders hidden entries and
+    files of other kinds are passed over; a path of ``paths`` never is.
 
     Args:
         paths: Absolute paths of files and folders.
@@ -53,13 +61,59 @@ def walk(
     Yields:
         Each file once, under the first path by which it is reached in its folder.
     """
-    files: set[str] = set()
-    folders = {_identity(besides)}
-    for path in paths:
-        for item in _below(path, kinds, folders):
-            if item.path not in files:
-                files.add(item.path)
+    return _Walk(list(paths), kinds, besides).run()
+
+
+class _Walk:
+    def __init__(self, roots: list[str], kinds: Container[Kind], besides: str) -> None:
+        self._roots = dict.fromkeys(roots)
+        self._kinds = kinds
+        self._files: set[str] = set()
+        self._folders = {_identity(besides)}
+        self._linked: list[str] = []
+
+    def run(self) -> Iterator[Item]:
+        for root in sorted(self._roots, key=lambda root: os.path.realpath(root) != root):
+            yield from self._once(self._below(root))
+        while self._linked:
+            yield from self._once(self._below(self._linked.pop(0)))
+
+    def _once(self, items: Iterator[Item]) -> Iterator[Item]:
+        for item in items:
+            if item.path not in self._files:
+                self._files.add(item.path)
                 yield item
+
+    def _below(self, root: str) -> Iterator[Item]:
+        pending = [root]
+        while pending:
+            path = pending.pop()
+            try:
+                status = os.stat(path)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield from self._file(path, status)
+                elif path != root and os.path.islink(path):
+                    self._linked.append(path)
+                elif (status.st_dev, status.st_ino) not in self._folders:
+                    self._folders.add((status.st_dev, status.st_ino))
+                    names = sorted(os.listdir(path), reverse=True)
+                    pending += [os.path.join(path, name) for name in names if name[0] != "."]
+            except OSError as error:
+                # a link to nowhere matters by its name alone; a folder that cannot be listed does
+                matters = path in self._roots or kind_of(path) in self._kinds
+                if matters or error.errno not in (errno.ENOENT, errno.ELOOP):
+                    yield Unreadable(path, _why(error, path))
+
+    def _file(self, path: str, status: os.stat_result) -> Iterator[Item]:
+        kind = kind_of(path)
+        wanted = kind in self._kinds
+        is_regular = stat.S_ISREG(status.st_mode)
+        if kind is not None and wanted and is_regular:
+            yield Found(path, kind)
+        elif wanted or path in self._roots:
+            yield Unreadable(path, _why_not(kind, wanted=wanted))
+        elif is_regular:
+            yield PassedOver(path)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -70,31 +124,15 @@ def _identity(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _below(
-    root: str, kinds: Container[Kind], folders: set[tuple[int, int] | None]
-) -> Iterator[Found | Unreadable]:
-    pending = [root]
-    while pending:
-        path = pending.pop()
-        kind = KINDS.get(PurePath(path).suffix.lower())
-        named = path == root
-        wanted = kind in kinds
-        try:
-            status = os.stat(path)
-            if stat.S_ISDIR(status.st_mode):
-                identity = status.st_dev, status.st_ino
-                if identity not in folders:
-                    folders.add(identity)
-                    names = sorted(os.listdir(path), reverse=True)
-                    pending += [os.path.join(path, name) for name in names if name[0] != "."]
-            elif kind is not None and wanted and stat.S_ISREG(status.st_mode):
-                yield Found(path, kind)
-            elif named or wanted:
-                yield Unreadable(path, _why_not(kind, wanted=wanted))
-        except OSError as error:
-            # a link to nowhere matters by its name alone; a folder that cannot be listed does
-            if named or wanted or error.errno not in (errno.ENOENT, errno.ELOOP):
-                yield Unreadable(path, f"cannot be opened ({error.strerror})")
+def kind_of(path: str) -> Kind | None:
+    """The kind of a file by its name; None for others."""
+    return KINDS.get(PurePath(path).suffix.lower())
+
+
+def _why(error: OSError, path: str) -> str:
+    if error.errno == errno.ENOENT and os.path.islink(path):
+        return "is a link that leads nowhere"
+    return f"cannot be opened ({error.strerror})"
 
 
 def _why_not(kind: Kind | None, *, wanted: bool) -> str:
