@@ -19,6 +19,7 @@ from jmm.errors import (
     ForkedProcessError,
     InputError,
     JmmError,
+    MissingExtraError,
     ModelLoadError,
     NonFiniteError,
     OutOfMemoryError,
@@ -39,6 +40,7 @@ __all__ = [
     "ForkedProcessError",
     "InputError",
     "JmmError",
+    "MissingExtraError",
     "ModelLoadError",
     "MultiVector",
     "NonFiniteError",
@@ -55,6 +57,8 @@ __all__ = [
     "quantize_model",
     "set_log_level",
 ]
+
+__version__ = str(build_info()["version"])
 
 # Without a handler, logging prints warnings to stderr by itself.
 logging.getLogger("jmm").addHandler(logging.NullHandler())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm.bundle import MANIFEST
-from jmm.cli.options import add_output_options, says, shows_progress
+from jmm.cli.options import add_output_options, positive, says, shows_progress
 
 if TYPE_CHECKING:
     import argparse
@@ -33,8 +33,10 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "--no-adapters", dest="use_adapters", action="store_false", help="leave the adapters out"
     )
     parser.add_argument("--profile", metavar="NAME", help="default: from the checkpoint")
-    parser.add_argument("--min-pixels", type=int, metavar="N", help="least area of a picture")
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="greatest area of a picture")
+    parser.add_argument("--min-pixels", type=positive, metavar="N", help="least area of a picture")
+    parser.add_argument(
+        "--max-pixels", type=positive, metavar="N", help="greatest area of a picture"
+    )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace what was converted before"
     )

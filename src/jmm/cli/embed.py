@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm.cli.options import add_model_options, add_output_options, load, shows_progress
+from jmm.cli import output
+from jmm.cli.options import (
+    add_model_options,
+    add_output_options,
+    load,
+    positive,
+    shows_progress,
+)
+from jmm.errors import JmmError
 
 if TYPE_CHECKING:
     import argparse
 
     import numpy.typing as npt
+
+    from jmm.embedder import Embedder
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -31,14 +40,18 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="OUT.npz", help="write 'files' and 'vectors' there"
     )
-    parser.add_argument("--truncate-dim", type=int, metavar="N", help="components to keep")
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="greatest area of a picture")
+    parser.add_argument("--truncate-dim", type=positive, metavar="N", help="components to keep")
+    parser.add_argument(
+        "--max-pixels", type=positive, metavar="N", help="greatest area of a picture"
+    )
     add_output_options(parser)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Embeds the files; 1 if one could not be read."""
+    if arguments.output is not None:
+        output.check(arguments.output, *arguments.files, arguments.model, arguments.mmproj)
     with load(arguments, max_pixels=arguments.max_pixels) as embedder:
         vectors = embedder.encode_images(
             arguments.files,
@@ -48,15 +61,16 @@ def run(arguments: argparse.Namespace) -> int:
         )
         query = None
         if arguments.query is not None:
-            query = embedder.encode_query(arguments.query, truncate_dim=arguments.truncate_dim)
+            query = _encoded(embedder, arguments)
     readable = np.isfinite(vectors).all(axis=1)
     if arguments.output is not None:
         names = np.array([str(path) for path in arguments.files])
-        np.savez(arguments.output, files=names, vectors=vectors)
+        with output.replacing(arguments.output) as file:
+            np.savez(file, files=names, vectors=vectors)
     scores = np.full(len(vectors), -np.inf) if query is None else vectors @ query
     order = np.argsort(-np.where(readable, scores, -np.inf), kind="stable")[: readable.sum()]
     if arguments.json:
-        print(json.dumps(_record(arguments, vectors, order, None if query is None else scores)))
+        output.print_json(_record(arguments, vectors, order, None if query is None else scores))
     elif query is not None:
         for index in order:
             print(f"{scores[index]:+.4f}  {arguments.files[index]}")
@@ -65,6 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
             shown = " ".join(f"{value:+.4f}" for value in vectors[index, :6])
             print(f"{arguments.files[index]}  {shown} ...")
     return 0 if readable.all() else 1
+
+
+def _encoded(embedder: Embedder, arguments: argparse.Namespace) -> npt.NDArray[np.float32]:
+    try:
+        query: npt.NDArray[np.float32] = embedder.encode_query(
+            arguments.query, truncate_dim=arguments.truncate_dim
+        )
+    except JmmError as error:
+        error.index = None  # there is one query
+        raise
+    return query
 
 
 def _record(

@@ -7,7 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jmm.cli.options import add_model_options, add_output_options, says, shows_progress
+from jmm.cli.options import (
+    add_model_options,
+    add_output_options,
+    positive,
+    says,
+    shows_progress,
+    tell_if_built_in,
+)
+from jmm.cli.output import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -28,8 +36,9 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--into", type=Path, required=True, metavar="FOLDER", help="the index")
-    add_model_options(parser)
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="greatest area of a page")
+    add_model_options(parser, "that of the index, or the built-in one for a new index")
+    parser.add_argument("--projector", metavar="GGUF", help="multi-vector projector")
+    parser.add_argument("--max-pixels", type=positive, metavar="N", help="greatest area of a page")
     add_output_options(parser)
     return parser
 
@@ -59,20 +68,28 @@ def opened(folder: Path, arguments: argparse.Namespace, *, create: bool = False)
     given: dict[str, Any] = {
         "model": arguments.model,
         "mmproj": arguments.mmproj,
+        "projector": getattr(arguments, "projector", None),
         "profile": arguments.profile,
         "task": arguments.task,
         "max_pixels": getattr(arguments, "max_pixels", None),
         "n_threads": arguments.threads,
     }
-    return Index.open(folder, create=create, **given)
+    index = Index.open(folder, create=create, **given)
+    tell_if_built_in(index.embedder, arguments)
+    return index
 
 
 def _print(report: Report, n_pages: int, arguments: argparse.Namespace) -> None:
     for path, why in report.failed.items():
         print(f"jmm: {path}: {why}", file=sys.stderr)
     if says(arguments, {**asdict(report), "pages_in_index": n_pages}):
+        renamed = f"{report.n_renamed:,} renamed, " if report.n_renamed else ""
         print(
-            f"{report.n_files} files indexed ({report.n_pages} pages embedded), "
-            f"{report.n_unchanged} unchanged, {report.n_removed} removed, "
-            f"{len(report.failed)} failed; {n_pages} pages in {arguments.into}"
+            f"{counted(report.n_files, 'file')} indexed "
+            f"({counted(report.n_pages, 'page')} embedded), {report.n_unchanged:,} unchanged, "
+            f"{renamed}{report.n_removed:,} removed, {len(report.failed):,} failed; "
+            f"{counted(n_pages, 'page')} in {arguments.into}"
         )
+        if report.passed_over:
+            suffixes = ", ".join(suffix or "no suffix" for suffix in report.passed_over)
+            print(f"{counted(sum(report.passed_over.values()), 'file')} passed over ({suffixes})")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import textwrap
 from typing import TYPE_CHECKING
 
-from jmm import runtime
+from jmm import bundle, runtime
 from jmm.cli.options import add_model_options, add_output_options, load
+from jmm.cli.output import print_json
 
 if TYPE_CHECKING:
     import argparse
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
+_WIDTH = 100
+
 
 def add_parser(commands: Commands) -> argparse.ArgumentParser:
     """Declares the command."""
-    parser = commands.add_parser("info", help="tell about a model and this build")
+    parser = commands.add_parser(
+        "info",
+        help="tell about a model and this build",
+        description="Loads a model and prints its files, its family, its prompts' tasks, its "
+        "limits, how it would be run here, and what this build is made of.",
+    )
     parser.add_argument("path", nargs="?", metavar="MODEL", help="the same as --model")
     add_model_options(parser)
     add_output_options(parser)
@@ -27,12 +35,45 @@ def run(arguments: argparse.Namespace) -> int:
     """Loads the model and prints its `Embedder.info` and `build_info`."""
     arguments.model = arguments.path or arguments.model
     with load(arguments) as embedder:
-        facts = {**embedder.info, **runtime.build_info()}
+        facts = {**embedder.info, **_reasons(arguments), **runtime.build_info()}
     if arguments.json:
-        print(json.dumps(facts))
+        print_json(facts)
         return 0
     width = max(map(len, facts))
     for name, value in facts.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        print(f"{name:{width}}  {shown}")
+        print(_row(f"{name:{width}}  ", _shown(value)))
     return 0
+
+
+def _row(head: str, words: str) -> str:
+    if len(head + words) <= _WIDTH:
+        return head + words
+    return textwrap.fill(
+        head + words,
+        _WIDTH,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _reasons(arguments: argparse.Namespace) -> dict[str, str]:
+    """Where settings come from that the folder of a converted model has given."""
+    if not bundle.is_bundle(arguments.model):
+        return {}
+    given = bundle.open_bundle(arguments.model).arguments
+    why = f"named by {bundle.MANIFEST}"
+    reasons = {}
+    if arguments.profile is None and given["profile"] is not None:
+        reasons["profile_reason"] = why
+    if given["min_pixels"] is not None and given["max_pixels"] is not None:
+        reasons["pixels_reason"] = why
+    return reasons
+
+
+def _shown(value: object) -> str:
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {part}" for name, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

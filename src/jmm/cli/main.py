@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import io
 import logging
-import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
+from jmm import runtime
 from jmm.cli import browse, compare, convert, demo, embed, heatmap, index, info, quantize, search
+from jmm.cli.output import drop_stdout, prepare_streams
 from jmm.errors import JmmError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# As a shell tells of a program that a closed pipe has ended (SIGPIPE).
+_PIPE_CLOSED = 128 + 13
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,30 +27,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Words after the program's name; None for those of this process.
 
     Returns:
-        Exit status: 0, 1 after an error, 2 after wrong usage, 130 after Ctrl-C.
+        Exit status: 0, 1 after an error, 2 after wrong usage, 130 after Ctrl-C, 141 where who
+        read the output has gone.
     """
+    prepare_streams()
+    try:
+        try:
+            return _flushed(_run(_parser().parse_args(argv)))
+        except SystemExit:  # after --help too
+            _flushed(0)
+            raise
+    except BrokenPipeError:
+        drop_stdout()
+        return _PIPE_CLOSED
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jmm", description="Pictures and text into vectors, from GGUF models."
     )
+    version = f"jmm {runtime.build_info()['version']}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (
         *(demo, embed, index, search, browse, info),
         *(heatmap, compare, convert, quantize),
     ):
         command.add_parser(commands).set_defaults(run=command.run)
-    arguments = parser.parse_args(argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes
-    if sys.stderr is None:  # closed by who started the program
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
     logger = logging.getLogger("jmm")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("jmm: %(message)s"))
     handler.addFilter(lambda record: record.name == "jmm")  # native lines are in the errors
     logger.addHandler(handler)
     try:
-        status = arguments.run(arguments)
-    except (JmmError, OSError) as error:
+        return int(arguments.run(arguments))
+    except BrokenPipeError:
+        raise
+    except JmmError as error:
+        print(f"jmm: {_with_options(str(error), arguments)}", file=sys.stderr)
+        return 1
+    except OSError as error:
         print(f"jmm: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -54,4 +78,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     finally:
         logger.removeHandler(handler)
-    return int(status)
+
+
+def _flushed(status: int) -> int:
+    """The exit status, once what was printed has left."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk
+        drop_stdout()
+        if status == 0:
+            print(f"jmm: {error}", file=sys.stderr)
+        return status or 1
+    return status
+
+
+def _with_options(message: str, arguments: argparse.Namespace) -> str:
+    """Names arguments as the command line does: ``mmproj=`` is ``--mmproj`` here."""
+    names = "|".join(map(re.escape, vars(arguments)))
+    return re.sub(
+        rf"\b({names})=(?![\w'\"])", lambda match: f"--{match[1].replace('_', '-')}", message
+    )

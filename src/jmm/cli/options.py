@@ -2,26 +2,79 @@
 
 from __future__ import annotations
 
-import json
+import argparse
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jmm import demo
+from jmm.cli.output import print_json
 from jmm.embedder import Embedder
+from jmm.runtime import MAX_THREADS
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping
 
 BUILT_IN = "the built-in model is for trying out: it knows drawn shapes, words and digits alone"
 
+_MOST = 2**31 - 1
+_MOST_PORT = 2**16 - 1
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that choose and run a model."""
-    parser.add_argument("--model", metavar="GGUF", help="language model; default: the built-in one")
+
+def positive(word: str) -> int:
+    """A whole number from 1 on."""
+    return _whole(word, 1, _MOST)
+
+
+def n_threads(word: str) -> int:
+    """A number of threads."""
+    return _whole(word, 1, MAX_THREADS)
+
+
+def port(word: str) -> int:
+    """A TCP port; 0 for any that is free."""
+    return _whole(word, 0, _MOST_PORT)
+
+
+def png(word: str) -> Path:
+    """The path of a PNG file to write."""
+    if not word.lower().endswith(".png"):
+        raise argparse.ArgumentTypeError(f"{word!r}: a name that ends in .png is needed")
+    return Path(word)
+
+
+def _whole(word: str, least: int, most: int) -> int:
+    try:
+        value = int(word)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{word!r}: a whole number from {least} to {most:,}")
+    return value
+
+
+def add_model_options(parser: argparse.ArgumentParser, default: str = "the built-in one") -> None:
+    """Declares the options that choose and run a model.
+
+    Args:
+        parser: Of the command.
+        default: Which model is taken without ``--model``.
+    """
+    parser.add_argument(
+        "--model",
+        metavar="GGUF",
+        help=f"language model, or a folder from `jmm convert`; default: {default}",
+    )
     parser.add_argument("--mmproj", metavar="GGUF", help="vision tower")
     parser.add_argument("--profile", metavar="NAME", help="model family; default: from the file")
     parser.add_argument("--task", metavar="NAME", help="one of the profile's tasks")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: the cores allowed")
+    add_threads_option(parser)
+
+
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    """Declares how many threads compute."""
+    parser.add_argument("--threads", type=n_threads, metavar="N", help="default: the cores allowed")
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +93,15 @@ def load(arguments: argparse.Namespace, **settings: Any) -> Embedder:
         n_threads=arguments.threads,
         **settings,
     )
-    if arguments.model is None and not arguments.quiet:
-        print(f"jmm: {BUILT_IN}", file=sys.stderr)
+    tell_if_built_in(embedder, arguments)
     return embedder
+
+
+def tell_if_built_in(embedder: Embedder, arguments: argparse.Namespace) -> None:
+    """Says what the built-in model is for, where it is the one."""
+    is_built_in = embedder.info["model"] == os.fspath(demo.paths()[0])
+    if is_built_in and not arguments.quiet:
+        print(f"jmm: {BUILT_IN}", file=sys.stderr)
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
@@ -53,5 +112,5 @@ def shows_progress(arguments: argparse.Namespace) -> bool:
 def says(arguments: argparse.Namespace, record: Mapping[str, Any] | list[Any]) -> bool:
     """Whether a command prints its own words; where JSON is wanted, prints that."""
     if arguments.json:
-        print(json.dumps(record, ensure_ascii=False))
+        print_json(record)
     return not (arguments.json or arguments.quiet)

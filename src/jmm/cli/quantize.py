@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from jmm.cli.options import add_output_options, says, shows_progress
+from jmm.cli.options import add_output_options, add_threads_option, says, shows_progress
 from jmm.quantizer import file_types, quantize_model
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         action="store_true",
         help="take a file that is quantized already, and lose more",
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="default: the cores allowed")
+    add_threads_option(parser)
     add_output_options(parser)
     return parser
 

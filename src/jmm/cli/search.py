@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import argparse
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from jmm.cli import output
 from jmm.cli.index import opened
-from jmm.cli.options import add_model_options, add_output_options
+from jmm.cli.options import add_model_options, add_output_options, png, positive
+from jmm.errors import InputError
 
 if TYPE_CHECKING:
-    import argparse
-
-    from jmm.search import Hit
+    from jmm.search import Hit, Index
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -26,39 +27,69 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "search",
         help="search in an index",
         description="Prints the pages of an index that fit a text or a picture, best first, with "
-        "their scores. The model is that of the index.",
+        "their scores. Give a query or --image.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="from `jmm index`")
     query = parser.add_mutually_exclusive_group(required=True)
-    query.add_argument("query", nargs="?", help="a text")
-    query.add_argument("--image", type=Path, metavar="FILE", help="search by this picture")
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="pages (10)")
-    parser.add_argument(
-        "--candidates", type=int, default=100, metavar="N", help="pages to rank by MaxSim (100)"
+    query.add_argument("query", nargs="?", metavar="QUERY", help="a text")
+    query.add_argument(
+        "--image", type=Path, metavar="FILE", help="search by this picture, or page of a PDF"
     )
     parser.add_argument(
-        "--open-sheet", type=Path, metavar="OUT.png", help="write the pages as one picture"
+        "--page", type=positive, default=1, metavar="N", help="of a PDF given by --image (1)"
     )
-    add_model_options(parser)
+    parser.add_argument("--top", type=positive, default=10, metavar="N", help="pages (10)")
+    parser.add_argument(
+        "--candidates",
+        type=positive,
+        default=100,
+        metavar="N",
+        help="pages to rank by MaxSim (100)",
+    )
+    parser.add_argument(
+        "--open-sheet", type=png, metavar="OUT.png", help="write the pages as one picture"
+    )
+    add_model_options(parser, "that of the index")
+    parser.add_argument("--projector", metavar="GGUF", help="multi-vector projector")
     add_output_options(parser)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Searches, and prints what was found."""
-    query = arguments.query if arguments.image is None else arguments.image
+    sheet = arguments.open_sheet
+    if sheet is not None:
+        output.check(sheet, arguments.image)
     with opened(arguments.folder, arguments) as index:
+        if sheet is not None and sheet in index:
+            raise InputError(f"{sheet}: this would overwrite what is indexed; give another name")
+        query = _query(index, arguments)
         hits = index.search(query, top=arguments.top, candidates=arguments.candidates)
-        if arguments.open_sheet is not None:
-            from jmm.search import contact_sheet
+        _print(hits, arguments)
+        if sheet is not None:
+            _write_sheet(sheet, query, hits, index, arguments)
+    return 0
 
-            contact_sheet(query, hits, index.settings).save(arguments.open_sheet)
+
+def _query(index: Index, arguments: argparse.Namespace) -> Any:
+    image = arguments.image
+    if image is None:
+        return arguments.query
+    if image.suffix.lower() != ".pdf":
+        return image
+    from jmm.search import page
+
+    return page.picture(str(image), "pdf", arguments.page - 1, index.settings)
+
+
+def _print(hits: list[Hit], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print(json.dumps([asdict(hit) for hit in hits]))
-        return 0
+        output.print_json([asdict(hit) for hit in hits])
+        return
     for hit in hits:
         print(_line(hit))
-    return 0
+    if not hits and not arguments.quiet:
+        print(f"jmm: {arguments.folder} has no pages: nothing can be found", file=sys.stderr)
 
 
 def _line(hit: Hit) -> str:
@@ -66,5 +97,17 @@ def _line(hit: Hit) -> str:
     text = " ".join(hit.text.split())
     if len(text) > _SNIPPET_CHARS:
         text = f"{text[:_SNIPPET_CHARS]}..."
-    copies = f"  (and {len(hit.paths) - 1} more files)" if len(hit.paths) > 1 else ""
+    n_more = len(hit.paths) - 1
+    copies = f"  (and {output.counted(n_more, 'more file')})" if n_more else ""
     return f"{hit.score:+.4f}  {hit.path}{where}{f'  {text}' if text else ''}{copies}"
+
+
+def _write_sheet(
+    path: Path, query: Any, hits: list[Hit], index: Index, arguments: argparse.Namespace
+) -> None:
+    from jmm.search import contact_sheet
+
+    with output.replacing(path) as file:
+        contact_sheet(query, hits, index.settings).save(file, "PNG")
+    if not arguments.quiet:
+        print(f"jmm: written: {path}", file=sys.stderr)
