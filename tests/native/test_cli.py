@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jmm import Embedder
+import jmm
+from jmm import Embedder, InputError
 from jmm.cli import embed, main
 from support import tiny
 
@@ -116,11 +118,10 @@ def test_nothing_readable(model: list[str], tmp_path: Path, capsys: Capture) -> 
         (["--mmproj", "none.gguf"], "mmproj is given without a model"),
         (["--task", "none"], "task is 'none'"),
         (["--profile", "none"], "profile is 'none'"),
-        (["--threads", "0"], "n_threads is 0"),
         (["--truncate-dim", "257"], "truncate_dim is 257; allowed are 1 to 256"),
         (["--max-pixels", "5"], "max_pixels=5"),
-        (["--query", ""], "the text is empty"),
-        (["--output", "no/such/folder/out.npz"], "No such file or directory"),
+        (["--query", ""], "jmm: the text is empty"),
+        (["--output", "no/such/folder/out.npz"], "there is no folder no/such/folder"),
     ],
 )
 def test_bad_arguments(
@@ -141,7 +142,17 @@ def test_bad_arguments(
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["embed"], ["encode", "a.png"], ["embed", "a.png", "--threads", "two"], ["info", "--x"]],
+    [
+        [],
+        ["embed"],
+        ["encode", "a.png"],
+        ["info", "--x"],
+        *(["embed", "a.png", "--threads", word] for word in ("two", "0", "-1", "513")),
+        ["embed", "a.png", "--max-pixels", "0"],
+        ["embed", "a.png", "--truncate-dim", "0"],
+        ["quantize", "a", "b", "--type", "f16", "--threads", "0"],
+        ["convert", "a", "b", "--max-pixels", "0"],
+    ],
 )
 def test_wrong_usage(words: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -239,10 +250,17 @@ def test_quiet_keeps_the_answer_and_the_errors(pictures: list[Path], capsys: Cap
     assert len(err.splitlines()) == 1
 
 
+def rows(out: str) -> dict[str, str]:
+    """The rows that `jmm info` prints; lines that are indented belong to the row above."""
+    lines = out.replace("\n  ", " ").splitlines()
+    return {name: " ".join(words) for name, *words in map(str.split, lines)}
+
+
 def test_info(model: list[str], capsys: Capture) -> None:
     assert run("info", *model, "--profile", "jina-embeddings-v4", "--task", "code") == 0
     out, err = capsys.readouterr()
-    shown = dict(line.split(maxsplit=1) for line in out.splitlines())
+    shown = rows(out)
+    assert max(map(len, out.splitlines())) <= 100
     assert shown["model"] == model[1]
     assert shown["mmproj"] == model[3]
     assert shown["profile"] == "jina-embeddings-v4"
@@ -258,8 +276,8 @@ def test_info(model: list[str], capsys: Capture) -> None:
 
 def test_info_takes_the_model_by_place(model: list[str], capsys: Capture) -> None:
     assert run("info", model[1]) == 0
-    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert (shown["model"], shown["mmproj"]) == (model[1], "None")
+    shown = rows(capsys.readouterr().out)
+    assert (shown["model"], shown["mmproj"]) == (model[1], "none")
     assert run("info", model[3]) == 1
     assert "this is a vision tower" in capsys.readouterr().err
 
@@ -276,6 +294,132 @@ def test_built_in_model_says_how_little_it_knows(pictures: list[Path]) -> None:
     first, second = done.stderr.decode().splitlines()
     assert first.startswith("jmm: the built-in model is for trying out: it knows drawn shapes")
     assert second.startswith("jmm: item 1: none.png: ")
+
+
+def test_info_of_a_converted_model(model: list[str], tmp_path: Path, capsys: Capture) -> None:
+    for name, path in (("text.gguf", model[1]), ("mmproj.gguf", model[3])):
+        (tmp_path / name).write_bytes(Path(path).read_bytes())
+    manifest = {
+        "format": 1,
+        "model": "text.gguf",
+        "mmproj": "mmproj.gguf",
+        "profile": "jina-embeddings-v4",
+        "min_pixels": 3136,
+        "max_pixels": 7000,
+    }
+    (tmp_path / "jmm.json").write_text(json.dumps(manifest))
+    assert run("info", tmp_path) == 0
+    shown = rows(capsys.readouterr().out)
+    assert shown["profile_reason"] == shown["pixels_reason"] == "named by jmm.json"
+    assert shown["repo"] == shown["sha256"] == shown["adapters"] == "none"
+    assert run("info", tmp_path, "--profile", "qwen2.5-vl") == 0
+    assert rows(capsys.readouterr().out)["profile_reason"] == "asked for by name"
+
+
+def test_a_checkpoint_is_no_model(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert run("info", tmp_path) == 1
+    assert "`jmm convert` makes GGUF files of it" in capsys.readouterr().err
+
+
+def test_arguments_have_the_names_of_options(
+    model: list[str], pictures: list[Path], capsys: Capture
+) -> None:
+    with Embedder(model[1], n_threads=1) as texts, pytest.raises(InputError, match="mmproj= to"):
+        texts.encode_images(pictures[0])
+    assert run("embed", pictures[0], "--model", model[1]) == 1
+    assert "pass --mmproj to embed pictures" in capsys.readouterr().err
+
+
+def test_version(capsys: Capture) -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    wanted = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
+    assert wanted is not None
+    with pytest.raises(SystemExit) as caught:
+        run("--version")
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"jmm {wanted[1]}\n"
+    assert jmm.__version__ == wanted[1]
+
+
+def test_output_is_whole_or_not_there(
+    model: list[str], pictures: list[Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    target = folder / "vectors"  # no suffix: none is added
+    command = [sys.executable, "-m", "jmm", "embed", *pictures, *model, "--output", target]
+    line = f"trap '' XFSZ; ulimit -f 1; {' '.join(map(str, command))}"
+    target.write_text("older")
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert os.listdir(folder) == ["vectors"]
+    assert target.read_text() == "older"
+    assert subprocess.run(command, check=False).returncode == 0
+    assert os.listdir(folder) == ["vectors"]
+    with np.load(target) as file:
+        assert len(file["vectors"]) == len(pictures)
+
+
+@pytest.mark.parametrize("kind", ["picture", "model", "folder"])
+def test_output_overwrites_nothing_that_is_read(
+    kind: str, model: list[str], pictures: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    linked = tmp_path / "linked.png"
+    linked.symlink_to(pictures[0])
+    target = {"picture": linked, "model": Path(model[3]), "folder": tmp_path}[kind]
+    before = {path: path.read_bytes() for path in (pictures[0], Path(model[3]))}
+    assert run("embed", *pictures, *model, "--output", target) == 1
+    wanted = "no file that can be replaced" if kind == "folder" else "would overwrite what is read"
+    assert wanted in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_name_can_be_printed(encoding: str, pictures: list[Path]) -> None:
+    odd = pictures[0].with_name(os.fsdecode("Größe 大\x7f".encode() + b"\xff.png"))
+    pictures[0].rename(odd)
+    env = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    words = [sys.executable, "-m", "jmm", "embed", odd, "--query", "a", "--quiet"]
+    done = subprocess.run(words, capture_output=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    name = {
+        "ascii": rb"Gr\xf6\xdfe \u5927",
+        "latin-1": b"Gr\xf6\xdfe \\u5927",
+        "utf-8": "Größe 大".encode(),
+    }[encoding]
+    assert done.stdout.rpartition(b"/")[2] == name + b"\x7f\xff.png\n"
+    done = subprocess.run([*words, "--json"], capture_output=True, check=False, env=env)
+    (entry,) = json.loads(done.stdout)["files"]
+    assert entry["file"].encode().endswith("Größe 大\x7f\\xff.png".encode())
+
+
+@pytest.mark.parametrize("words", [["info"], ["info", "--json"], ["--help"]])
+def test_a_reader_that_goes(words: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "jmm", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert process.returncode == (0 if "--help" in words else 141)
+    assert [line for line in said.splitlines() if "built-in" not in line] == []
+
+
+def test_a_full_disk() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "jmm", "info", "--quiet"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "jmm: [Errno 28] No space left on device\n"
 
 
 def test_without_stderr(model: list[str], tmp_path: Path) -> None:

@@ -32,11 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     prepare_streams()
     try:
-        try:
-            return _flushed(_run(_parser().parse_args(argv)))
-        except SystemExit:  # after --help too
-            _flushed(0)
-            raise
+        return _flushed(_run(_parser().parse_args(argv)))
     except BrokenPipeError:
         drop_stdout()
         return _PIPE_CLOSED

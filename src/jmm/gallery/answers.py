@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ class Answer:
     scores: npt.NDArray[np.float32]
 
     def __repr__(self) -> str:
-        return f"Answer(query={self.query!r}, rank={self.rank})"
+        return f"Answer(query={reprlib.repr(self.query)}, rank={self.rank})"
 
     @property
     def rank(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,7 +69,7 @@ class HeatMap:
 
     def __repr__(self) -> str:
         grid = "x".join(map(str, self.contributions.shape))
-        return f"HeatMap(query={self.query!r}, score={self.score:.4f}, grid={grid})"
+        return f"HeatMap(query={reprlib.repr(self.query)}, score={self.score:.4f}, grid={grid})"
 
     def draw(self, values: str = "contributions") -> Image.Image:
         """The page in grey under the map: red above 0, blue below.

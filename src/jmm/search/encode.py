@@ -47,11 +47,20 @@ def encode(embedder: Embedder, items: Sequence[Any]) -> list[Encoded | JmmError]
     try:
         return list(_together(embedder, items))
     except JmmError as error:
-        embedder.encode_document([])
+        error.index = None
+        if not _is_usable(embedder):
+            raise
         if len(items) == 1:
-            error.index = None
             return [error]
     return [result for item in items for result in encode(embedder, [item])]
+
+
+def _is_usable(embedder: Embedder) -> bool:
+    try:
+        embedder.encode_document([])
+    except JmmError:
+        return False
+    return True
 
 
 def _together(embedder: Embedder, items: Sequence[Any]) -> list[Encoded]:

@@ -17,7 +17,7 @@ from jmm.embedder import Embedder
 from jmm.errors import InputError, JmmError
 from jmm.pictures import is_picture
 from jmm.progress import progress_bar
-from jmm.search import page, plan
+from jmm.search import page, plan, record
 from jmm.search.encode import Encoded, encode
 from jmm.search.identity import Identity
 from jmm.search.passages import Passage, most_bytes
@@ -25,10 +25,8 @@ from jmm.search.source import is_unchanged
 from jmm.search.store import (
     FileRow,
     PageRow,
-    State,
     Store,
     check_installed,
-    recorded_identity,
 )
 from jmm.search.walk import Kind, kind_of
 from jmm.vectors import maxsim
@@ -184,7 +182,7 @@ class Index:
             MissingExtraError: LanceDB is not installed.
         """
         path = Path(os.fsdecode(folder))
-        recorded = recorded_identity(path)
+        recorded = record.read(path)
         if recorded is None and not create:
             raise InputError(f"{path} is no index; `jmm index PATHS... --into {path}` makes it")
         check_installed()
@@ -390,7 +388,7 @@ class Index:
         for item, result in zip(good, results, strict=True):
             if isinstance(result, JmmError):
                 item.work.errors[item.number] = _told(result, item.work)
-            elif is_unchanged(item.work.paths[0], item.work.stamp):
+            elif item.work.is_sound():
                 rows.append(_row(item, result))
         for item in chunk:
             item.work.n_open -= 1
@@ -400,14 +398,12 @@ class Index:
         return len(rows)
 
     def _finish(self, works: list[plan.Work], todo: plan.Plan) -> int:
-        rows = []
-        for work in works:
-            error = _error(work)
-            if not is_unchanged(work.paths[0], work.stamp):
-                error = "was written to while it was being indexed; index it again"
-            todo.failed |= dict.fromkeys(work.paths, error) if error else {}
-            state: State = "failed" if error else "done"
-            rows += [FileRow(path, work.content, state, work.n_pages, error) for path in work.paths]
+        rows = [
+            FileRow(path, work.content, "failed" if error else "done", work.n_pages, error)
+            for work in works
+            for path, error in _errors(work)
+        ]
+        todo.failed |= {row.path: row.error for row in rows if row.error}
         self._store.put_files(rows)
         return sum(row.state == "done" for row in rows)
 
@@ -436,10 +432,10 @@ class Index:
         wanted = n
         while True:
             found = self._store.nearest(vector, wanted)
-            paths = self._store.paths_of(row.content for row in found)
-            rows = [row for row in found if row.content in paths]
-            if len(rows) >= n or len(found) < wanted:
-                return rows[:n], paths
+            paths = self._store.paths_of(key.content for key in found)
+            keys = [key for key in found if key.content in paths]
+            if len(keys) >= n or len(found) < wanted:
+                return self._store.pages(keys[:n]), paths
             wanted *= 2
 
 
@@ -447,11 +443,11 @@ def _pages(works: list[plan.Work], settings: page.Settings) -> Generator[_Page, 
     for work in works:
         missing = iter(work.missing)
         try:
-            with closing(page.read(work.paths[0], work.kind, work.missing, settings)) as pages:
+            with closing(page.read(work.choose(), work.kind, work.missing, settings)) as pages:
                 for number, content in pages:
                     next(missing)
                     yield _Page(work, number, content)
-        except (JmmError, OSError) as error:
+        except (JmmError, OSError, MemoryError) as error:
             yield from (_Page(work, number, error) for number in missing)
         else:
             lost = InputError("the file has fewer pages than when it was looked at")
@@ -482,8 +478,24 @@ def _row(item: _Page, result: Encoded) -> PageRow:
 
 def _told(error: Exception, work: plan.Work) -> str:
     if isinstance(error, JmmError):
-        return error.message.removeprefix(f"{work.paths[0]}: ")
+        return error.message.removeprefix(f"{work.source}: ")
+    if isinstance(error, MemoryError):
+        return "there is no memory to read it"
     return f"cannot be read ({getattr(error, 'strerror', error)})"
+
+
+def _errors(work: plan.Work) -> Iterator[tuple[str, str]]:
+    """The files of a content, and why they are not in."""
+    is_sound = not work.source or work.is_sound()
+    for path, stamp in work.paths.items():
+        if not os.path.lexists(path):
+            yield path, "was deleted while it was being indexed"
+        elif not is_unchanged(path, stamp):
+            yield path, "was written to while it was being indexed; index it again"
+        elif not is_sound:
+            yield path, "a copy of it was written to while it was being indexed; index it again"
+        else:
+            yield path, _error(work)
 
 
 def _error(work: plan.Work) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import hashlib
 import math
 import os
 import re
+import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from jmm.errors import InputError
 from jmm.extras import needed
@@ -31,6 +34,17 @@ _MOST_TIMES_MAX_PIXELS = 4
 
 _BLOCK_BYTES = 2**20
 _HASH_BYTES = 16
+MOST_TEXT_BYTES = 64 * 2**20
+# By their marks, the longest first: that of UTF-16 starts that of UTF-32.
+_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    b"": "utf-8-sig",
+}
+_ADVICE = "save it as UTF-8, or as UTF-16 or UTF-32 with its mark"
+
 # What names a content: the kind of its file, and a hash of its bytes.
 CONTENT = rf"(?:picture|pdf|text)-[0-9a-f]{{{2 * _HASH_BYTES}}}"
 
@@ -47,18 +61,25 @@ class Stamp(NamedTuple):
 
     n_bytes: int
     modified_ns: int
+    changed_ns: int
+    inode: int
 
     @classmethod
     def of(cls, path: str) -> Stamp:
-        """Of the file as it is now."""
+        """Of the file as it is now.
+
+        Raises:
+            OSError: It is not there, or no regular file.
+        """
         status = os.stat(path)
-        return cls(status.st_size, status.st_mtime_ns)
+        _check_regular(status)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def content_of(path: str, kind: Kind) -> str:
     """Names the content of a file: its kind and a hash of its bytes."""
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)
-    with Path(path).open("rb") as file:
+    with _opened(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return f"{kind}-{digest.hexdigest()}"
@@ -149,7 +170,7 @@ def pdf_library() -> Any:
 def _pdf(path: str) -> Iterator[Any]:
     pdfium = pdf_library()
     # PDFium is given the file itself: it takes no name that is not UTF-8.
-    with Path(path).open("rb") as file:
+    with _opened(path) as file:
         try:
             document = pdfium.PdfDocument(file)
         except pdfium.PdfiumError as error:
@@ -189,12 +210,34 @@ def _why_not(error: Any, pdfium: Any) -> str:
 
 
 def _text(path: str) -> str:
-    data = Path(path).read_bytes()
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    with _opened(path) as file:
+        data = file.read(MOST_TEXT_BYTES + 1)
+    if len(data) > MOST_TEXT_BYTES:
+        raise InputError(f"the text is larger than {MOST_TEXT_BYTES / 2**20:g} MiB; split it")
+    encoding = next(name for mark, name in _ENCODINGS.items() if data.startswith(mark))
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         raise InputError(
             f"the text is no {encoding.removesuffix('-sig').upper()}: byte {error.start} is "
-            f"{data[error.start]:#04x}; save it as UTF-8, or as UTF-16 with its mark"
+            f"{data[error.start]:#04x}; {_ADVICE}"
         ) from None
+    if "\0" in text:
+        raise InputError(f"the text has NUL characters; {_ADVICE}")
+    return text
+
+
+def _opened(path: str) -> IO[bytes]:
+    # not blocking: what was a file a moment ago may be a pipe that nobody writes into
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    try:
+        _check_regular(os.fstat(file.fileno()))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")

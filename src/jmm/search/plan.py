@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from jmm.errors import InputError
 from jmm.search import page
-from jmm.search.store import FileRow, Store
+from jmm.search.source import is_unchanged
+from jmm.search.store import FileRow, PageKey, Store
 from jmm.search.walk import Found, Kind, PassedOver, Unreadable, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 
 @dataclass(eq=False)
@@ -24,22 +25,32 @@ class Work:
     Attributes:
         content: Its name.
         kind: Of its files.
-        stamp: Of the first file, when its content was read.
-        paths: Of the files that have it.
+        paths: The files that have it, with their stamps when their content was read.
         missing: Pages to embed.
         n_pages: All pages.
         errors: What went wrong, by page.
         n_open: Pages that are yet to come.
+        source: The file that is read.
     """
 
     content: str
     kind: Kind
-    stamp: page.Stamp
-    paths: list[str]
+    paths: dict[str, page.Stamp]
     missing: list[int]
     n_pages: int
     errors: dict[int, str] = field(default_factory=dict)
     n_open: int = 0
+    source: str = ""
+
+    def choose(self) -> str:
+        """Takes as source a file that is as it was, if there is one."""
+        good = (path for path, stamp in self.paths.items() if is_unchanged(path, stamp))
+        self.source = next(good, next(iter(self.paths)))
+        return self.source
+
+    def is_sound(self) -> bool:
+        """Whether the source is as it was."""
+        return is_unchanged(self.source, self.paths[self.source])
 
 
 @dataclass(eq=False)
@@ -73,9 +84,13 @@ def listed(paths: Any) -> list[str]:
     """
     some = [paths] if isinstance(paths, str | bytes | os.PathLike) else paths
     try:
-        return [os.path.abspath(os.fsdecode(path)) for path in some]
+        names = [os.fsdecode(path) for path in some]
     except (TypeError, ValueError):
         raise InputError(f"paths is {paths!r}; a path or several are needed") from None
+    for name in names:
+        if not name or "\0" in name:
+            raise InputError(f"{name!r} is no path; the current folder is `.`")
+    return [os.path.abspath(name) for name in names]
 
 
 def make(
@@ -113,7 +128,14 @@ def make(
     rows: list[FileRow] = []
     works: dict[str, Work] = {}
     stored = store.stored()
-    done = {row.content: row.n_pages for row in known.values() if row.state == "done"}
+    for content, numbers in stored.items():
+        if numbers.total() > len(numbers):
+            store.add_once([PageKey(content, number) for number in sorted(numbers)])
+    done = {
+        row.content: row.n_pages
+        for row in known.values()
+        if row.state == "done" and len(stored.get(row.content, ())) == row.n_pages
+    }
     kept = _Kept(roots)
     with progress(len(found)) as advance:
         for item in found:
@@ -144,7 +166,7 @@ def _compare(
     row: FileRow | None,
     done: dict[str, int],
     works: dict[str, Work],
-    stored: dict[str, set[int]],
+    stored: Mapping[str, Collection[int]],
     settings: page.Settings,
     plan: Plan,
 ) -> FileRow | None:
@@ -153,23 +175,26 @@ def _compare(
         stamp = page.Stamp.of(item.path)
         content = page.content_of(item.path, item.kind)
         if content in done:
-            if row is not None and row.content == content:
+            if row is not None and (row.content, row.state) == (content, "done"):
                 plan.n_unchanged += 1
                 return None
             plan.n_known += 1
             return FileRow(item.path, content, "done", done[content])
         if content in works:
-            works[content].paths.append(item.path)
+            works[content].paths[item.path] = stamp
             return FileRow(item.path, content, "open", works[content].n_pages)
         n_pages = page.count(item.path, item.kind, settings)
     except OSError as error:
         plan.failed[item.path] = f"cannot be read ({error.strerror})"
         return None
+    except MemoryError:
+        plan.failed[item.path] = "there is no memory to read it"
+        return None
     except InputError as error:
         plan.failed[item.path] = error.message
         return FileRow(item.path, content, "failed", 0, error.message)
-    missing = sorted(set(range(n_pages)) - stored.get(content, set()))
-    works[content] = Work(content, item.kind, stamp, [item.path], missing, n_pages)
+    missing = sorted(set(range(n_pages)) - set(stored.get(content, ())))
+    works[content] = Work(content, item.kind, {item.path: stamp}, missing, n_pages)
     return FileRow(item.path, content, "open", n_pages)
 
 

@@ -6,12 +6,11 @@ are alike, and a file that was renamed, share pages. Every write is one atomic c
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
-import json
 import os
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
@@ -29,15 +28,16 @@ from typing import (
 
 import numpy as np
 
-from jmm.errors import InputError
 from jmm.extras import missing, needed
-from jmm.search import failure
-from jmm.search.identity import Identity
+from jmm.search import failure, record
+from jmm.search.whole import to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
+
+    from jmm.search.identity import Identity
 
     Float32 = npt.NDArray[np.float32]
 
@@ -45,12 +45,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 State: TypeAlias = Literal["open", "done", "failed"]
 
-FORMAT = 2
-
-_RECORD = "index.json"
-_PART = "index.json.part"
-_LOCK = "lock"
-_TABLES = ("files", "pages")
 # Ids that one filter names.
 _MOST_NAMED = 500
 # Small commits are gathered into large ones when there are so many of them.
@@ -66,6 +60,19 @@ def _told(method: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[St
     def guarded(store: Store, /, *words: P.args, **options: P.kwargs) -> T:
         with failure.told(store.folder):
             return method(store, *words, **options)
+
+    return guarded
+
+
+def _written(
+    method: Callable[Concatenate[Store, P], None],
+) -> Callable[Concatenate[Store, P], None]:
+    """Has a method end before it is interrupted, and fail as `_told` says."""
+
+    @wraps(method)
+    def guarded(store: Store, /, *words: P.args, **options: P.kwargs) -> None:
+        with failure.told(store.folder):
+            to_the_end(lambda: method(store, *words, **options))
 
     return guarded
 
@@ -86,6 +93,13 @@ class FileRow(NamedTuple):
     state: State
     n_pages: int
     error: str = ""
+
+
+class PageKey(NamedTuple):
+    """What names a page: the content of its file, and its number in it from 0."""
+
+    content: str
+    page: int
 
 
 class PageRow(NamedTuple):
@@ -124,35 +138,14 @@ class Store:
     def __init__(self, folder: Path, identity: Identity) -> None:
         lancedb = _lancedb()
         self.folder = folder
-        recorded = recorded_identity(folder)
-        if recorded is not None:
-            recorded.check(identity)
+        recorded = record.read(folder)
         with failure.told(folder):
             if recorded is None:
-                _make_folder(folder)
-            database = lancedb.connect(str(folder))
-            if recorded is None:
-                database.create_table("files", schema=_files_schema(), exist_ok=True)
-                database.create_table("pages", schema=_pages_schema(identity), exist_ok=True)
-            self._files, self._pages = map(database.open_table, _TABLES)
-            if recorded is None:
-                self._record(identity)
-
-    def _record(self, identity: Identity) -> None:
-        """Makes an index of the tables, as the last step; another process may have done it."""
-        recorded = recorded_identity(self.folder)
-        if recorded is not None:
+                record.make_folder(folder)
+                with record.locked(folder, wait=True):
+                    recorded = record.read(folder) or _make(folder, identity)
             recorded.check(identity)
-            return
-        if self._files.count_rows() or self._pages.count_rows():
-            raise failure.damaged(self.folder, f"there is no {_RECORD}")
-        record = {"format": FORMAT, "model": identity.to_json()}
-        part = self.folder / _PART
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(record, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.folder / _RECORD)
+            self._files, self._pages = map(lancedb.connect(str(folder)).open_table, record.TABLES)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -161,16 +154,7 @@ class Store:
         Raises:
             InputError: Another process writes.
         """
-        with failure.told(self.folder):
-            file = (self.folder / _LOCK).open("w")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"another process is writing into {self.folder}; wait for its end, and try "
-                    "again"
-                ) from None
+        with record.locked(self.folder):
             self.refresh()
             yield
 
@@ -180,7 +164,7 @@ class Store:
         rows = self._files.search().limit(None).to_arrow().to_pylist()
         return [_file_row(row) for row in rows]
 
-    @_told
+    @_written
     def put_files(self, rows: Sequence[FileRow]) -> None:
         """Adds paths, or replaces what is known of them."""
         if not rows:
@@ -193,31 +177,37 @@ class Store:
         merge = self._files.merge_insert("id").when_matched_update_all()
         merge.when_not_matched_insert_all().execute(data)
 
-    @_told
+    @_written
     def drop_files(self, paths: Sequence[str]) -> None:
         """Forgets paths."""
         for ids in _some(list(map(_path_id, paths))):
             self._files.delete(_is_one_of("id", ids))
 
     @_told
-    def stored(self) -> dict[str, set[int]]:
-        """The pages that are there, by content."""
-        found: dict[str, set[int]] = {}
+    def stored(self) -> dict[str, Counter[int]]:
+        """The pages that are there, by content, and how often: once, if nothing went wrong."""
+        found: dict[str, Counter[int]] = {}
         query = self._pages.search().select(["content", "page"]).limit(None)
         for batch in query.to_batches():
             for content, page in zip(
                 batch.column("content").to_pylist(), batch.column("page").to_pylist(), strict=True
             ):
-                found.setdefault(content, set()).add(page)
+                found.setdefault(content, Counter())[page] += 1
         return found
 
-    @_told
+    @_written
     def add_pages(self, rows: Sequence[PageRow]) -> None:
         """Adds pages that are not there."""
         if rows:
             self._pages.add(_pages_table(rows, self._pages.schema))
 
-    @_told
+    def add_once(self, keys: Sequence[PageKey]) -> None:
+        """Leaves of pages that are there several times one."""
+        rows = self.pages(keys)
+        self.drop_contents(sorted({content for content, _ in keys}))
+        self.add_pages(rows)
+
+    @_written
     def drop_contents(self, contents: Sequence[str]) -> None:
         """Removes all pages of contents."""
         for some in _some(contents):
@@ -229,13 +219,33 @@ class Store:
         return int(self._pages.count_rows())
 
     @_told
-    def nearest(self, vector: Float32, n: int) -> list[PageRow]:
-        """The pages with the greatest dot products, the greatest first."""
+    def nearest(self, vector: Float32, n: int) -> list[PageKey]:
+        """The pages with the greatest dot products, the greatest first; equal ones by their key.
+
+        More than ``n`` where several are equal to the last.
+        """
         if n == 0:
             return []
         query = self._pages.search(vector, vector_column_name="vector").distance_type("dot")
-        columns = self._pages.schema.names
-        return _page_rows(query.select([*columns, "_distance"]).limit(n).to_arrow())
+        query = query.select(["content", "page", "_distance"])
+        wanted = n + 1
+        while True:
+            rows = query.limit(wanted).to_arrow().to_pylist()
+            rows.sort(key=lambda row: (row["_distance"], row["content"], row["page"]))
+            if len(rows) < wanted or rows[-1]["_distance"] > rows[n - 1]["_distance"]:
+                return [PageKey(row["content"], row["page"]) for row in rows]
+            wanted *= 2
+
+    @_told
+    def pages(self, keys: Sequence[PageKey]) -> list[PageRow]:
+        """Pages by their keys, in the same order; those that are not there are left out."""
+        found: dict[PageKey, PageRow] = {}
+        for some in _some(keys):
+            for row in _page_rows(
+                self._pages.search().where(_is_page(some)).limit(None).to_arrow()
+            ):
+                found[PageKey(row.content, row.page)] = row
+        return [found[key] for key in keys if key in found]
 
     @_told
     def paths_of(self, contents: Iterable[str]) -> dict[str, list[str]]:
@@ -258,7 +268,7 @@ class Store:
         for table in (self._files, self._pages):
             table.checkout_latest()
 
-    @_told
+    @_written
     def tidy(self) -> None:
         """Gathers small commits, and gives back the room of what was removed."""
         for table in (self._files, self._pages):
@@ -266,42 +276,19 @@ class Store:
                 table.optimize(cleanup_older_than=_KEPT)
 
 
-def recorded_identity(folder: Path) -> Identity | None:
-    """The model of an index; None where there is none yet.
+def _make(folder: Path, identity: Identity) -> Identity:
+    """Makes the tables and then, as the last step, an index of them."""
 
-    Raises:
-        InputError: The index is of another version.
-        StoreError: The record is damaged, or cannot be read.
-    """
-    try:
-        record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValueError as error:
-        raise failure.damaged(folder, f"{_RECORD} is no JSON: {error}") from None
-    except OSError as error:
-        with failure.told(folder):
-            raise error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise InputError(
-            f"{folder} is no index of this version of jmm; delete it, and index the files again, "
-            "or use a new folder"
-        )
-    try:
-        return Identity.from_json(record["model"])
-    except (KeyError, TypeError):
-        raise failure.damaged(folder, f"{_RECORD} lacks a part") from None
+    def make() -> None:
+        database = _lancedb().connect(str(folder))
+        schemas = _files_schema(), _pages_schema(identity)
+        for name, schema in zip(record.TABLES, schemas, strict=True):
+            if database.create_table(name, schema=schema, exist_ok=True).count_rows():
+                raise record.missing(folder)
+        record.write(folder, identity)
 
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{folder} is no folder") from None
-    own = {_PART, _LOCK, *(f"{name}.lance" for name in _TABLES)}
-    strangers = sorted({path.name for path in folder.iterdir()} - own)
-    if strangers:
-        raise InputError(f"{folder} holds other things ({strangers[0]!r}); give a new folder")
+    to_the_end(make)
+    return identity
 
 
 def check_installed() -> None:
@@ -388,7 +375,7 @@ def _path_id(path: str) -> str:
     return hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()
 
 
-def _some(items: Sequence[str]) -> Iterator[Sequence[str]]:
+def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for first in range(0, len(items), _MOST_NAMED):
         yield items[first : first + _MOST_NAMED]
 
@@ -396,3 +383,13 @@ def _some(items: Sequence[str]) -> Iterator[Sequence[str]]:
 def _is_one_of(column: str, values: Sequence[str]) -> str:
     # hexadecimal digits and our own kinds' names: nothing in them needs quoting
     return f"{column} IN ({', '.join(map(repr, values))})"
+
+
+def _is_page(keys: Sequence[PageKey]) -> str:
+    numbers: dict[str, list[str]] = {}
+    for content, page in keys:
+        numbers.setdefault(content, []).append(str(page))
+    return " OR ".join(
+        f"(content = {content!r} AND page IN ({', '.join(pages)}))"
+        for content, pages in numbers.items()
+    )
