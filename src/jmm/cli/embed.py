@@ -70,14 +70,16 @@ def run(arguments: argparse.Namespace) -> int:
     scores = np.full(len(vectors), -np.inf) if query is None else vectors @ query
     order = np.argsort(-np.where(readable, scores, -np.inf), kind="stable")[: readable.sum()]
     if arguments.json:
-        output.print_json(_record(arguments, vectors, order, None if query is None else scores))
+        output.print_json(
+            arguments, _record(arguments, vectors, order, None if query is None else scores)
+        )
     elif query is not None:
         for index in order:
-            print(f"{scores[index]:+.4f}  {arguments.files[index]}")
+            print(f"{scores[index]:+.4f}  {output.plain(arguments.files[index])}")
     elif arguments.output is None:
         for index in order:
             shown = " ".join(f"{value:+.4f}" for value in vectors[index, :6])
-            print(f"{arguments.files[index]}  {shown} ...")
+            print(f"{output.plain(arguments.files[index])}  {shown} ...")
     return 0 if readable.all() else 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jmm.cli.options import (
+    a_path,
     add_model_options,
     add_output_options,
     positive,
@@ -15,7 +16,7 @@ from jmm.cli.options import (
     shows_progress,
     tell_if_built_in,
 )
-from jmm.cli.output import counted
+from jmm.cli.output import counted, plain, print_failure
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from jmm.search import Index, Report
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+_MOST_SUFFIXES = 10
 
 
 def add_parser(commands: Commands) -> argparse.ArgumentParser:
@@ -34,7 +38,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "changed is embedded, what is gone is forgotten. Run it again after an interruption: it "
         "goes on where it was.",
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("paths", nargs="+", type=a_path, metavar="PATH")
     parser.add_argument("--into", type=Path, required=True, metavar="FOLDER", help="the index")
     add_model_options(parser, "that of the index, or the built-in one for a new index")
     parser.add_argument("--projector", metavar="GGUF", help="multi-vector projector")
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             report = index.add(arguments.paths, show_progress=shows_progress(arguments))
             _print(report, len(index), arguments)
     except KeyboardInterrupt:
-        print("jmm: interrupted; the same command goes on from here", file=sys.stderr)
+        print_failure(arguments, "interrupted; the same command goes on from here")
         return 130
     return 1 if report.failed else 0
 
@@ -81,7 +85,7 @@ def opened(folder: Path, arguments: argparse.Namespace, *, create: bool = False)
 
 def _print(report: Report, n_pages: int, arguments: argparse.Namespace) -> None:
     for path, why in report.failed.items():
-        print(f"jmm: {path}: {why}", file=sys.stderr)
+        print(f"jmm: {plain(path)}: {plain(why)}", file=sys.stderr)
     if says(arguments, {**asdict(report), "pages_in_index": n_pages}):
         renamed = f"{report.n_renamed:,} renamed, " if report.n_renamed else ""
         print(
@@ -91,5 +95,11 @@ def _print(report: Report, n_pages: int, arguments: argparse.Namespace) -> None:
             f"{counted(n_pages, 'page')} in {arguments.into}"
         )
         if report.passed_over:
-            suffixes = ", ".join(suffix or "no suffix" for suffix in report.passed_over)
-            print(f"{counted(sum(report.passed_over.values()), 'file')} passed over ({suffixes})")
+            print(_passed_over(report.passed_over))
+
+
+def _passed_over(n_files: dict[str, int]) -> str:
+    often = sorted(n_files, key=lambda suffix: -n_files[suffix])
+    shown = [plain(suffix) or "no suffix" for suffix in often[:_MOST_SUFFIXES]]
+    shown += ["..."] if len(often) > len(shown) else []
+    return f"{counted(sum(n_files.values()), 'file')} passed over ({', '.join(shown)})"

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     with load(arguments) as embedder:
         facts = {**embedder.info, **_reasons(arguments), **runtime.build_info()}
     if arguments.json:
-        print_json(facts)
+        print_json(arguments, facts)
         return 0
     width = max(map(len, facts))
     for name, value in facts.items():

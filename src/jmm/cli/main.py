@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jmm import runtime
 from jmm.cli import browse, compare, convert, demo, embed, heatmap, index, info, quantize, search
-from jmm.cli.output import drop_stdout, prepare_streams
+from jmm.cli.output import drop_stdout, prepare_streams, print_failure
 from jmm.errors import JmmError
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except JmmError as error:
-        print(f"jmm: {_with_options(str(error), arguments)}", file=sys.stderr)
+        print_failure(arguments, _with_options(str(error), arguments))
         return 1
     except OSError as error:
-        print(f"jmm: {error}", file=sys.stderr)
+        print_failure(arguments, str(error))
         return 1
     except KeyboardInterrupt:
-        print("jmm: interrupted; files are whole: run the same command again", file=sys.stderr)
+        print_failure(arguments, "interrupted; files are whole: run the same command again")
         return 130
     finally:
         logger.removeHandler(handler)

@@ -37,6 +37,13 @@ def port(word: str) -> int:
     return _whole(word, 0, _MOST_PORT)
 
 
+def a_path(word: str) -> str:
+    """A path that is not empty."""
+    if not word:
+        raise argparse.ArgumentTypeError("an empty path; the current folder is `.`")
+    return word
+
+
 def png(word: str) -> Path:
     """The path of a PNG file to write."""
     if not word.lower().endswith(".png"):
@@ -80,7 +87,11 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Declares what is printed, and how."""
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="print the answer and errors alone: no progress bar, no hints, no summary",
+    )
 
 
 def load(arguments: argparse.Namespace, **settings: Any) -> Embedder:
@@ -112,5 +123,5 @@ def shows_progress(arguments: argparse.Namespace) -> bool:
 def says(arguments: argparse.Namespace, record: Mapping[str, Any] | list[Any]) -> bool:
     """Whether a command prints its own words; where JSON is wanted, prints that."""
     if arguments.json:
-        print_json(record)
+        print_json(arguments, record)
     return not (arguments.json or arguments.quiet)

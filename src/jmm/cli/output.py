@@ -16,8 +16,10 @@ from uuid import uuid4
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,9 +50,23 @@ def drop_stdout() -> None:
         os.close(null)
 
 
-def print_json(record: Any) -> None:
+def plain(text: object) -> str:
+    r"""A text for the terminal: control characters, which could command it, as ``\x1b``."""
+    return _CONTROL.sub(lambda match: rf"\x{ord(match[0]):02x}", str(text))
+
+
+def print_json(arguments: argparse.Namespace, record: Any) -> None:
     r"""Prints one line of JSON; a byte of a name that is no UTF-8 shows as ``\xff``."""
     print(json.dumps(_shown(record)), flush=True)
+    arguments.has_answered = True
+
+
+def print_failure(arguments: argparse.Namespace, message: str) -> None:
+    """Says on stderr what went wrong, and in JSON where that is wanted and is not there yet."""
+    shown = "\n".join(map(plain, message.split("\n")))
+    print(f"jmm: {shown}", file=sys.stderr)
+    if getattr(arguments, "json", False) and not getattr(arguments, "has_answered", False):
+        print_json(arguments, {"error": message})
 
 
 def _shown(value: Any) -> Any:

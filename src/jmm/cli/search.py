@@ -84,7 +84,7 @@ def _query(index: Index, arguments: argparse.Namespace) -> Any:
 
 def _print(hits: list[Hit], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        output.print_json([asdict(hit) for hit in hits])
+        output.print_json(arguments, [asdict(hit) for hit in hits])
         return
     for hit in hits:
         print(_line(hit))
@@ -99,7 +99,8 @@ def _line(hit: Hit) -> str:
         text = f"{text[:_SNIPPET_CHARS]}..."
     n_more = len(hit.paths) - 1
     copies = f"  (and {output.counted(n_more, 'more file')})" if n_more else ""
-    return f"{hit.score:+.4f}  {hit.path}{where}{f'  {text}' if text else ''}{copies}"
+    line = f"{hit.score:+.4f}  {hit.path}{where}{f'  {text}' if text else ''}{copies}"
+    return output.plain(line)
 
 
 def _write_sheet(
