@@ -53,6 +53,12 @@ def pages_in(folder: Path) -> list[tuple[str, int]]:
     return sorted(zip(table["content"].to_pylist(), table["page"].to_pylist(), strict=True))
 
 
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """The pages of an index with all that is known of them, in the order of `pages_in`."""
+    rows = _table(folder, "pages").to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: (row["content"], row["page"]))
+
+
 def states_in(folder: Path) -> dict[str, str]:
     """The files of an index by name, and whether they are done."""
     table = _table(folder, "files").to_arrow()
