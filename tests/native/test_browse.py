@@ -555,9 +555,10 @@ def test_it_does_not_start(index: Index, tmp_path: Path, capsys: Capture) -> Non
     with Library(index) as library, Server(library) as server:
         assert run(index.folder, "--port", server.port) == 1
     assert "cannot be had (Address already in use); 0 takes a free one" in capsys.readouterr().err
-    assert run(index.folder, "--port", 70_000) == 1
-    assert run(index.folder, "--top", 0) == 1
-    for words in ([], [index.folder, "--port", "x"], [index.folder, "query"]):
+    for words in (
+        *([], [index.folder, "query"], [index.folder, "--top", 0]),
+        *([index.folder, "--port", word] for word in ("x", -1, 70_000)),
+    ):
         with pytest.raises(SystemExit) as caught:
             run(*words)
         assert caught.value.code == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm.cli.index import opened
-from jmm.cli.options import add_model_options, add_output_options
+from jmm.cli.options import add_model_options, add_output_options, port, positive
 
 if TYPE_CHECKING:
     import argparse
@@ -30,11 +30,11 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="from `jmm index`")
     parser.add_argument(
-        "--port", type=int, default=PORT, metavar="N", help="0 for a free one (%(default)s)"
+        "--port", type=port, default=PORT, metavar="N", help="0 for a free one (%(default)s)"
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--top", type=int, default=50, metavar="N", help="pages (50)")
-    add_model_options(parser)
+    parser.add_argument("--top", type=positive, default=50, metavar="N", help="pages (50)")
+    add_model_options(parser, "that of the index")
     add_output_options(parser)
     return parser
 

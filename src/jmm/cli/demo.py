@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm import gallery
-from jmm.cli.options import add_output_options, says
+from jmm.cli.options import add_output_options, png, positive, says
 from jmm.embedder import Embedder
 from jmm.inspect import output
 
@@ -26,21 +26,18 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=png,
         default=Path("jmm-demo.png"),
         metavar="OUT.png",
         help="contact sheet; the numbers go to OUT.json; default: %(default)s",
     )
-    parser.add_argument("--top", type=int, default=3, metavar="N", help="pictures to print")
+    parser.add_argument("--top", type=positive, default=3, metavar="N", help="pictures to print")
     add_output_options(parser)
-    parser.set_defaults(fail=parser.error)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the rankings and writes the sheet."""
-    if arguments.top < 1:
-        arguments.fail(f"--top is {arguments.top}; at least 1 is needed")
     output.check(arguments.output)
     entries = gallery.pictures()
     with Embedder() as embedder:

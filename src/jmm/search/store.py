@@ -249,13 +249,13 @@ class Store:
 
     @_told
     def paths_of(self, contents: Iterable[str]) -> dict[str, list[str]]:
-        """The paths that have these contents."""
+        """The paths that have these contents, in order."""
         found: dict[str, list[str]] = {}
         for some in _some(sorted(set(contents))):
             query = self._files.search().where(_is_one_of("content", some)).limit(None)
             for row in query.to_arrow().to_pylist():
                 found.setdefault(row["content"], []).append(os.fsdecode(row["path"]))
-        return found
+        return {content: sorted(paths) for content, paths in found.items()}
 
     @_told
     def has_file(self, paths: Sequence[str]) -> bool:
