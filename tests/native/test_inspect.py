@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
 import exactness
-from jmm import ContextOverflowError, Embedder, InputError, NonFiniteError, maxsim
+from jmm import (
+    ContextOverflowError,
+    Embedder,
+    InputError,
+    ModelLoadError,
+    NonFiniteError,
+    demo,
+    maxsim,
+)
 from jmm.cli import main
-from jmm.inspect import compare, heatmap, resolutions
+from jmm.files import read_header
+from jmm.inspect import compare, heatmap, resolutions, vocabulary
 from jmm.inspect.vocabulary import token_texts
-from support import extras, gguf_writer, golden, tiny
+from support import extras, family_golden, gguf_writer, golden, qwen3, tiny, vision_family
 from support.sequences import cosine, worst_row_error
+from support.vision_family import VISION_FAMILIES
 
 Capture = pytest.CaptureFixture[str]
 Files = Callable[..., tuple[Path, Path]]
@@ -211,6 +224,45 @@ def test_query_tokens_are_spelt(embedder: Embedder) -> None:
     ]
 
 
+def test_spellings_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text.gguf"
+    shutil.copy(demo.paths()[0], path)
+    reads = []
+    read = vocabulary.layout.read_strings
+    monkeypatch.setattr(
+        vocabulary.layout, "read_strings", lambda *words: reads.append(words) or read(*words)
+    )
+    first = token_texts(str(path), [10, 300])
+    assert token_texts(str(path), [300, 10]) == first[::-1]
+    assert len(reads) == 1
+    os.utime(path, ns=(1, 1))
+    assert token_texts(str(path), [10, 300]) == first
+    assert len(reads) == 2
+
+
+def test_a_vocabulary_that_is_no_longer_there(tmp_path: Path, tiny_files: Files) -> None:
+    path = tmp_path / "text.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(ModelLoadError, match="not a readable GGUF file"):
+        token_texts(str(path), [1])
+    shutil.copy(demo.paths()[1], path)  # a tower has no vocabulary
+    with pytest.raises(ModelLoadError, match="has changed since it was loaded"):
+        token_texts(str(path), [1])
+    path.unlink()
+    with pytest.raises(ModelLoadError, match="the file is gone"):
+        token_texts(str(path), [1])
+
+
+def test_every_spelling_is_that_of_gguf_py(tiny_files: Files) -> None:
+    path = tiny_files(MODEL.name)[0]
+    reader = gguf.GGUFReader(path)
+    right = reader.get_field("tokenizer.ggml.tokens").contents()
+    header = read_header(path)
+    found = vocabulary.layout.read_strings(header, "tokenizer.ggml.tokens")
+    assert [spelling.decode() for spelling in found] == right
+    assert vocabulary.layout.read_strings(header, "none.such") == []
+
+
 def test_the_map_is_the_same_again(embedder: Embedder) -> None:
     first, second = (heatmap(embedder, PAGE, QUERY) for _ in range(2))
     assert first.record() == second.record()
@@ -237,6 +289,38 @@ def test_odd_pages(size: tuple[int, int], embedder: Embedder) -> None:
     found = heatmap(embedder, Image.new("L", size, 128), "x")
     assert found.draw().width >= 448 or found.draw().height >= 448
     np.testing.assert_allclose(found.contributions.sum() + found.outside, found.score, rtol=1e-9)
+
+
+def test_larger_cells(tmp_path: Path) -> None:
+    """Qwen3-VL's patches have 16 pixels, and a token has four of them."""
+    weights = qwen3.golden_weights()
+    text = qwen3.write_text(weights, tmp_path / "text.gguf")
+    mmproj = qwen3.write_mmproj(weights, tmp_path / "mmproj.gguf")
+    with Embedder(text, mmproj, min_pixels=1, n_threads=1) as embedder:
+        picture, (low, high) = resolutions(embedder, np.zeros((128, 192, 3), np.uint8))
+        assert (low.cell, high.cell) == (32, 32)
+        assert (low.grid, high.grid) == ((2, 3), (4, 6))
+        assert embedder.trace("a text", kind="query").cell is None
+        found = compare(("a", "a"), picture, [low, high], [low, high])
+    assert (found.low.picture.size, found.high.picture.size) == ((96, 64), (192, 128))
+
+
+def test_a_model_that_cuts_tiles(tmp_path: Path) -> None:
+    name = "smolvlm"
+    files = vision_family.write(
+        VISION_FAMILIES[name], family_golden.load(name).weights, tmp_path / name
+    )
+    with Embedder(*files, n_threads=1) as embedder:
+        with pytest.raises(InputError, match="this model cuts pictures into tiles"):
+            resolutions(embedder, PAGE)
+        n_embd = embedder.dim
+    projector = extras.projector(SimpleNamespace(seed=0, hidden=n_embd), seed=9)
+    path = gguf_writer.write_projector(tmp_path / "p.gguf", projector.tensors())
+    with (
+        Embedder(*files, projector=path, n_threads=1) as embedder,
+        pytest.raises(InputError, match="this model cuts pictures into tiles"),
+    ):
+        heatmap(embedder, PAGE, QUERY)
 
 
 # --- comparisons ---

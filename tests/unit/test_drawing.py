@@ -79,6 +79,28 @@ def test_notes_stand_beneath() -> None:
     assert (beneath[-1] == 255).all()
 
 
+def test_the_scale_goes_through_the_colours() -> None:
+    signed, plain = (drawing.scale_bar(0.25, signed=signed) for signed in (True, False))
+    right = [bar.getpixel((drawing.BAR_WIDTH - 2, 5)) for bar in (signed, plain)]
+    assert right == [pytest.approx((227, 51, 51), abs=2)] * 2
+    assert signed.getpixel((1, 5)) == pytest.approx((51, 99, 227), abs=2)
+    assert signed.getpixel((drawing.BAR_WIDTH // 2, 5)) == pytest.approx((255, 254, 254), abs=2)
+    assert plain.getpixel((1, 5)) == pytest.approx((255, 255, 255), abs=2)
+    # numbers beneath both ends, and nothing cut off
+    for bar in (signed, plain):
+        beneath = np.asarray(bar)[drawing.BAR_HEIGHT :]
+        ink = np.flatnonzero((beneath < 100).any(axis=(0, 2)))
+        assert ink.min() < 20
+        assert ink.max() > drawing.BAR_WIDTH - 20
+
+
+def test_a_white_page_has_an_edge() -> None:
+    drawn = drawing.framed(page(2, 2))
+    inner = drawn.crop((1, 1, 55, 55))
+    assert inner.getcolors() == [(54 * 54, (255, 255, 255))]
+    assert drawn.getcolors() == [(54 * 54, (255, 255, 255)), (4 * 55, drawing.FAINT)]
+
+
 def test_contact_sheet() -> None:
     cells = [
         SheetCell(Image.new("RGB", (40, 80), "red"), "one"),
@@ -103,6 +125,13 @@ def test_output_is_two_files(tmp_path: Path) -> None:
     with Image.open(tmp_path / "a.png") as drawn:
         assert drawn.size == (56, 56)
     assert sorted(os.listdir(tmp_path)) == ["a.json", "a.png"]
+
+
+def test_a_name_of_any_bytes_is_written(tmp_path: Path) -> None:
+    record = {"page": os.fsdecode(b"caf\xe9.png")}
+    written = output.save(tmp_path / "a.png", page(2, 2), record)
+    assert written.read_bytes().isascii()
+    assert json.loads(written.read_text()) == record
 
 
 def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:

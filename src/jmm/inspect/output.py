@@ -54,7 +54,7 @@ def save(path: str | os.PathLike[str], drawing: Image.Image, record: dict[str, A
     with tempfile.TemporaryDirectory(prefix=".jmm-", dir=target.parent) as folder:
         drawn, written = Path(folder) / "drawing.png", Path(folder) / "numbers.json"
         drawing.save(drawn)
-        written.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+        written.write_text(json.dumps(record) + "\n", encoding="ascii")
         drawn.replace(target)
         written.replace(numbers)
     return numbers
