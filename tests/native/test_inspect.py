@@ -311,8 +311,9 @@ def test_a_model_that_cuts_tiles(tmp_path: Path) -> None:
         VISION_FAMILIES[name], family_golden.load(name).weights, tmp_path / name
     )
     with Embedder(*files, n_threads=1) as embedder:
-        with pytest.raises(InputError, match="this model cuts pictures into tiles"):
-            resolutions(embedder, PAGE)
+        for page in (PAGE, np.zeros((8, 8, 3), np.uint8)):
+            with pytest.raises(InputError, match="this model cuts pictures into tiles"):
+                resolutions(embedder, page)
         n_embd = embedder.dim
     projector = extras.projector(SimpleNamespace(seed=0, hidden=n_embd), seed=9)
     path = gguf_writer.write_projector(tmp_path / "p.gguf", projector.tensors())
