@@ -376,6 +376,17 @@ def test_hits_are_told_without_a_query_each(
     assert sum(hit["kind"] == "text" for hit in library.search(QUERY)) == 6
 
 
+def test_another_file_of_the_same_size_and_time(library: Library, files: Path) -> None:
+    hit = found(library, "a.png")
+    library.picture(hit["content"], 1, 480)
+    status = (files / "a.png").stat()
+    data = (files / "a.png").read_bytes()
+    (files / "a.png").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(files / "a.png", ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(MissingPageError, match="has changed since it was indexed"):
+        library.picture(hit["content"], 1, 480)
+
+
 def test_only_what_is_in_the_index(library: Library, files: Path, index: Index) -> None:
     hits = {name: found(library, name) for name in ("a.png", "b.pdf", "c.txt")}
     for content in ("", "a.png", "picture-0", "x' OR '1'='1", str(files / "a.png")):
@@ -389,7 +400,7 @@ def test_only_what_is_in_the_index(library: Library, files: Path, index: Index) 
     for name, number in (("a.png", 2), ("a.png", 0), ("b.pdf", 0), ("c.txt", 1), ("c.txt", 2)):
         with pytest.raises(MissingPageError):
             library.picture(hits[name]["content"], number, 480)
-    with pytest.raises(InputError, match="cannot be rendered"):
+    with pytest.raises(MissingPageError, match="has no page 3"):
         library.picture(hits["b.pdf"]["content"], 3, 480)
     # a file that the index has forgotten, though it is there
     kept = (files / "a.png").read_bytes()
@@ -627,6 +638,19 @@ def test_open(opens: bool, index: Index, monkeypatch: pytest.MonkeyPatch, capsys
     out, err = capsys.readouterr()
     assert out == f"{tried[0]}\n"
     assert (f"no browser could be started; open {tried[0]}" in err) is not opens
+
+
+def test_what_ctrl_c_waits_for_is_told(
+    index: Index, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def serve(server: Server) -> None:
+        monkeypatch.setattr(Library, "is_working", is_working)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "serve_forever", serve)
+    for is_working in (False, True):
+        assert run(index.folder, "--port", 0) == 0
+        assert ("the last answer is being finished" in capsys.readouterr().err) == is_working
 
 
 def test_it_does_not_start(index: Index, tmp_path: Path, capsys: Capture) -> None:

@@ -450,7 +450,7 @@ def test_compare_command(models: Callable[..., list[object]], page: Path, capsys
     assert record["second"].endswith("Q8_0-text.gguf")
     assert 0 < record["high"]["mean"] < record["high"]["max"] < 0.01
     shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in shown[1:3]] == [["3", "x", "2"], ["6", "x", "4"]]
+    assert [line.split()[:3] for line in shown[1:3]] == [["2", "x", "3"], ["4", "x", "6"]]
     red = pixels_of(out).astype(int)
     assert (red[..., 0] - red[..., 1]).max() > 100
     options = ["--low-pixels", 784, "--high-pixels", 4704, "--json"]
@@ -458,6 +458,74 @@ def test_compare_command(models: Callable[..., list[object]], page: Path, capsys
     record = json.loads(capsys.readouterr().out)
     assert (record["low"]["grid"], record["high"]["grid"]) == ([1, 1], [2, 3])
     assert record["high"]["max"] == 0
+
+
+def test_a_page_of_a_pdf(
+    models: Callable[..., list[object]],
+    page: Path,
+    projector: Path,
+    embedder: Embedder,
+    capsys: Capture,
+) -> None:
+    pdfium = pytest.importorskip("pypdfium2", reason="needs pip install pypdfium2")
+    document, out = page.with_name("two.PDF"), page.with_name("map.png")
+    pictures = [Image.fromarray(tiny.picture(8, 12, seed=seed)) for seed in (1, 2)]
+    pictures[0].save(document, "PDF", save_all=True, append_images=pictures[1:])
+    options = ["--projector", projector, "--profile", "jina-embeddings-v4", "--threads", 1]
+    words = [*models("F32"), *options]
+    for number, more in ((1, []), (1, ["--page", 1]), (2, ["--page", 2])):
+        assert run("heatmap", document, QUERY, out, *words, *more) == 0
+        with pdfium.PdfDocument(document) as opened:
+            rendered = opened[number - 1].render(scale=150 / 72).to_pil()
+        right = heatmap(embedder, rendered, QUERY)
+        record = json.loads(out.with_suffix(".json").read_text())
+        assert record.items() >= json.loads(json.dumps(right.record())).items()
+        assert (record["page"], record["number"]) == (str(document), number)
+    capsys.readouterr()
+    assert run("heatmap", document, QUERY, out, *words, "--page", 3) == 1
+    assert "two.PDF: there is no page 3; it has 2" in capsys.readouterr().err
+    assert run("compare", document, *models("F32", "Q8_0"), out, "--page", 2) == 0
+    assert json.loads(out.with_suffix(".json").read_text())["high"]["max"] > 0
+    document.write_bytes(b"%PDF-1.4 and no more")
+    capsys.readouterr()
+    assert run("heatmap", document, QUERY, out, *words) == 1
+    assert f"{document}: " in capsys.readouterr().err
+
+
+def test_compare_takes_converted_folders(
+    models: Callable[..., list[object]], page: Path, tiny_files: Files, capsys: Capture
+) -> None:
+    folders = []
+    for file_type in ("F32", "Q8_0"):
+        folder = page.parent / file_type
+        folder.mkdir()
+        names = {}
+        for role, path in zip(("model", "mmproj"), tiny_files(MODEL.name, file_type), strict=True):
+            names[role] = Path(shutil.copy(path, folder)).name
+        (folder / "jmm.json").write_text(json.dumps({"format": 1, **names}))
+        folders.append(folder)
+    out = page.with_name("map.png")
+    first, second = folders
+    text, mmproj = tiny_files(MODEL.name, "Q8_0")
+    records = []
+    for words in (
+        ["--model", first, "--model", second],
+        ["--model", first, "--model", text, "--mmproj", mmproj],
+        models("F32", "Q8_0"),
+    ):
+        assert run("compare", page, out, *words, "--threads", 1, "--json") == 0
+        records.append(json.loads(capsys.readouterr().out))
+    assert records[0]["first"] == str(first)
+    assert [record["high"] for record in records] == [records[2]["high"]] * 3
+    for words in (
+        ["--model", first, "--model", second, "--mmproj", mmproj],
+        ["--model", first, "--model", text],
+        ["--model", first],
+    ):
+        with pytest.raises(SystemExit) as caught:
+            run("compare", page, out, *words)
+        assert caught.value.code == 2
+        assert "of them folders, and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -504,6 +572,8 @@ def test_errors(
         ["compare", "page.png", "out.png", *["--model", "a"] * 3, *["--mmproj", "b"] * 3],
         ["compare", "page.png", "out.png", *["--model", "a"] * 2, "--mmproj", "b"],
         ["demo", "--top", "0"],
+        ["heatmap", "page.png", "a", "out.png", "--page", "1"],
+        ["heatmap", "page.pdf", "a", "out.png", "--page", "0"],
     ],
 )
 def test_wrong_usage(words: list[str], capsys: Capture) -> None:

@@ -206,6 +206,41 @@ def test_every_answer_has_the_policy(path: str, server: Server) -> None:
     assert headers["Server"] == "jmm"
 
 
+def test_head_has_no_body(server: Server) -> None:
+    found = raw(server, f"HEAD / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 501 ")
+    assert found.endswith(b"\r\n\r\n")
+
+
+def test_a_client_that_waits_to_be_told_to_send(server: Server, fake: Fake) -> None:
+    body = text("a")
+    head = (
+        f"POST /search HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nExpect: 100-continue\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert fake.asked == [("search", "a")]
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("http://127.0.0.1:{port}/about", 200),
+        ("http://127.0.0.1:{port}/about?x#y", 200),
+        ("http://rebound.example/about", 404),
+        ("http://127.0.0.1:{port}", 404),
+    ],
+)
+def test_a_request_that_names_the_host(line: str, status: int, server: Server) -> None:
+    target = line.format(port=server.port)
+    found = raw(server, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n")
+    assert found.startswith(f"HTTP/1.1 {status} ".encode())
+
+
 def test_many_requests_on_one_connection(server: Server, fake: Fake) -> None:
     connection = connect(server)
     connection.connect()

@@ -64,6 +64,31 @@ def test_without_fonts(text: str, right: str) -> None:
     assert font.getlength(shown) >= 0
 
 
+@pytest.mark.usefixtures("alone")
+def test_a_pillow_without_freetype(monkeypatch: Monkeypatch) -> None:
+    load = ImageFont.load_default
+
+    def without(size: float | None = None) -> object:
+        if size is not None:
+            raise ModuleNotFoundError("_imagingft")
+        return load() if not isinstance(load(), ImageFont.FreeTypeFont) else bitmap()
+
+    def bitmap() -> ImageFont.ImageFont:
+        return ImageFont.load_default_imagefont()
+
+    monkeypatch.setattr(ImageFont, "load_default", without)
+    module._font.cache_clear()
+    module._has.cache_clear()
+    try:
+        font, shown = lettering("été 数", 16)
+        assert shown == "ete ?"
+        assert drawn(shown, font).min() < 128
+    finally:
+        monkeypatch.undo()
+        module._font.cache_clear()
+        module._has.cache_clear()
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_character_is_a_box(text: str) -> None:
     """On this machine's fonts, whatever they are."""

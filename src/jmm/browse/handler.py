@@ -122,7 +122,15 @@ class Handler(BaseHTTPRequestHandler):
         raise _RefusedError(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def _path(self) -> str:
-        return re.split("[?#]", self.path, maxsplit=1)[0]
+        # a proxy's form names the host too, which has to be that of the header
+        path = self.path.removeprefix(f"http://{self.headers.get('Host')}")
+        return re.split("[?#]", path, maxsplit=1)[0]
+
+    def handle_expect_100(self) -> bool:
+        """Tells a client to send its body, which waits for that."""
+        done = super().handle_expect_100()
+        self.wfile.flush()
+        return done
 
     def _host(self) -> str:
         """Refuses names that another site has let point here (DNS rebinding)."""
@@ -242,7 +250,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in fields.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(reply.body)
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
 
     def send_error(self, code: int, message: str | None = None, *_: Any) -> None:
         """What http.server itself refuses: no HTTP, other methods, too long a line."""

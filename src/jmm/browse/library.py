@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from jmm import arguments
 from jmm.browse.turns import Turns
@@ -39,6 +39,20 @@ _JPEG_QUALITY = 85
 
 class MissingPageError(InputError):
     """A page's file is gone, has changed, or was never in the index."""
+
+
+class _Stamp(NamedTuple):
+    """Tells a file from one that took its place, though that has its size and time."""
+
+    n_bytes: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: str) -> _Stamp:
+        status = os.stat(path)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _always() -> bool:
@@ -82,7 +96,7 @@ class Library:
         self._store = Store(index.folder, Identity.of(index.embedder))
         self._files_lock = threading.Lock()
         self._picture_lock = threading.Lock()  # PDFium is for one thread, and memory is limited
-        self._hashed: dict[str, tuple[page.Stamp, str]] = {}
+        self._hashed: dict[str, tuple[_Stamp, str]] = {}
 
     def __enter__(self) -> Library:
         return self
@@ -93,6 +107,11 @@ class Library:
     def close(self) -> None:
         """Begins nothing new; what runs at the moment is not waited for."""
         self._turns.close()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the model computes at the moment, which the end of the index waits for."""
+        return self._turns.is_taken
 
     def about(self) -> dict[str, Any]:
         """What there is.
@@ -239,7 +258,7 @@ class Library:
         told = {**hit, "name": os.path.basename(hit["path"]), "problem": problem}
         return {name: _shown(value) for name, value in told.items()}
 
-    def _source(self, content: str) -> tuple[str, page.Stamp]:
+    def _source(self, content: str) -> tuple[str, _Stamp]:
         """The file that has a content at this moment."""
         if not page.is_content(content):
             raise MissingPageError("there is no such page")
@@ -248,14 +267,14 @@ class Library:
             paths = self._store.paths_of([content]).get(content, [])
         return self._find(content, paths)
 
-    def _find(self, content: str, paths: Iterable[str]) -> tuple[str, page.Stamp]:
+    def _find(self, content: str, paths: Iterable[str]) -> tuple[str, _Stamp]:
         why = "the page is not in the index any more"
         for path in paths:
             why = "the file is gone"
             try:
                 if not Path(path).is_file():
                     continue
-                stamp = page.Stamp.of(path)
+                stamp = _Stamp.of(path)
                 if self._content(path, stamp, _kind(content)) == content:
                     return path, stamp
                 why = "the file has changed since it was indexed; `jmm index` reads it again"
@@ -263,7 +282,7 @@ class Library:
                 why = f"the file cannot be read ({error.strerror})"
         raise MissingPageError(why)
 
-    def _content(self, path: str, stamp: page.Stamp, kind: Kind) -> str:
+    def _content(self, path: str, stamp: _Stamp, kind: Kind) -> str:
         known = self._hashed.get(path)
         if known is None or known[0] != stamp:
             known = self._hashed[path] = stamp, page.content_of(path, kind)
@@ -272,7 +291,9 @@ class Library:
 
 def _read(path: str, content: str, number: int, settings: page.Settings) -> Path | Image.Image:
     kind = _kind(content)
-    if number < 1 or (kind == "picture" and number > 1):
+    if kind == "text":
+        raise MissingPageError("a text has no picture")
+    if not 1 <= number <= page.count(path, kind, settings):
         raise MissingPageError(f"the file has no page {number}")
     pages = page.read(path, kind, [number - 1], settings)
     with closing(pages):
@@ -294,15 +315,15 @@ def _has_pages(row: FileRow) -> bool:
 
 def _last_written(row: FileRow) -> int:
     try:
-        return page.Stamp.of(row.path).modified_ns
+        return _Stamp.of(row.path).modified_ns
     except OSError:
         return 0
 
 
-def _check(stamp: page.Stamp, path: str) -> None:
+def _check(stamp: _Stamp, path: str) -> None:
     """Refuses what was read from a file that has been written to since it was hashed."""
     try:
-        if page.Stamp.of(path) == stamp:
+        if _Stamp.of(path) == stamp:
             return
     except OSError:
         pass

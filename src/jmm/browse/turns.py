@@ -71,6 +71,11 @@ class Turns:
                 raise AbandonedError("nobody waits for this any more")
             yield
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._turn.locked()
+
     def close(self) -> None:
         """Lets nobody begin any more."""
         self._is_closed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ RED, BLUE = (220, 0, 0), (0, 60, 220)
 INK, PAPER, FAINT, MARK = "black", "white", (120, 120, 120), (0, 130, 60)
 TEXT_SIZE = 16
 GAP = 12
+MOST_LINES = 6  # of a note; the last is cut
 BAR_WIDTH, BAR_HEIGHT = 320, 14
 
 
@@ -207,15 +209,16 @@ def _paste(
 
 def _wrapped(note: str, width: float) -> Iterator[tuple[Font, str]]:
     font, text = lettering(note, TEXT_SIZE)
-    line = ""
-    for word in text.split():
-        longer = f"{line} {word}".strip()
-        if line and font.getlength(longer) > width:
-            yield font, _cut(line, font, width)
-            line = word
-        else:
-            line = longer
-    yield font, _cut(line, font, width)
+    words = text.split()
+    for _ in range(MOST_LINES - 1):
+        n_words = 1
+        while n_words < len(words) and font.getlength(" ".join(words[: n_words + 1])) <= width:
+            n_words += 1
+        if n_words >= len(words):
+            break
+        yield font, _cut(" ".join(words[:n_words]), font, width)
+        del words[:n_words]
+    yield font, _cut(" ".join(words), font, width)
 
 
 def _shortened(text: str, width: float) -> tuple[Font, str]:
@@ -226,6 +229,5 @@ def _shortened(text: str, width: float) -> tuple[Font, str]:
 def _cut(text: str, font: Font, width: float) -> str:
     if font.getlength(text) <= width:
         return text
-    while text and font.getlength(text + "...") > width:
-        text = text[:-1]
-    return text + "..."
+    fits = bisect.bisect(range(len(text)), width, key=lambda n: font.getlength(f"{text[:n]}..."))
+    return f"{text[: max(fits - 1, 0)]}..."

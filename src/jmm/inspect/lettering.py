@@ -64,6 +64,8 @@ def _has(path: str | None, character: str) -> bool:
         return True
     if unicodedata.category(character) in ("Cc", "Cs"):
         return False
+    if isinstance(_font(path, _CHECKED_SIZE), ImageFont.ImageFont):
+        return character.isascii()
     drawn, missing = (_glyph(path, each) for each in (character, _NO_CHARACTER))
     return drawn != missing
 
@@ -75,7 +77,12 @@ def _glyph(path: str | None, character: str) -> tuple[tuple[int, int], bytes]:
 
 @lru_cache
 def _font(path: str | None, size: int) -> Font:
-    return ImageFont.load_default(size) if path is None else ImageFont.truetype(path, size)
+    if path is not None:
+        return ImageFont.truetype(path, size)
+    try:
+        return ImageFont.load_default(size)
+    except ImportError:  # Pillow may lack FreeType: its smallest font needs none
+        return ImageFont.load_default()
 
 
 @lru_cache
@@ -99,6 +106,6 @@ def _folders() -> Iterator[Path]:
 def _opens(path: str) -> bool:
     try:
         _font(path, _CHECKED_SIZE)
-    except OSError:
+    except (OSError, ImportError):
         return False
     return True

@@ -40,12 +40,10 @@ class Reference:
         try:
             self._torch: Any = import_module("torch")
             transformers: Any = import_module("transformers")
-            safetensors: Any = import_module("safetensors")
         except ImportError as error:
             raise MissingExtraError(
                 f"the reference needs {error.name}: pip install {error.name}"
             ) from None
-        failures = (OSError, ValueError, LookupError, RuntimeError, safetensors.SafetensorError)
         try:
             with _quiet(transformers.utils.logging):
                 net, found = transformers.AutoModelForImageTextToText.from_pretrained(
@@ -55,7 +53,9 @@ class Reference:
                     ignore_mismatched_sizes=True,  # told below, as what is missing is
                     output_loading_info=True,
                 )
-        except failures as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # of any package below it, each with a tree of its own
             raise ModelLoadError(f"{folder}: transformers cannot load it: {error}") from None
         _check_weights(folder, found)
         self._folder = folder
