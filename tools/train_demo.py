@@ -16,17 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from demo_model import captions, vocabulary, world
-from demo_model.evaluation import Embedded
 
 CARD = Path(__file__).parent.parent / "src" / "jmm" / "demo" / "CARD.md"
 
@@ -86,11 +83,7 @@ def measure(into: Path, name: str, files: list[Path], seed: int, n: int) -> None
         from jmm import Embedder
 
         with Embedder(*files) as embedder:
-            encoder = evaluation.Encoder(
-                lambda texts: _embedded(embedder.encode_query, texts),
-                lambda pixels: _embedded(embedder.encode_images, list(pixels)),
-            )
-            result = evaluation.measure(encoder, seed, n)
+            result = evaluation.measure(evaluation.encoder_of(embedder), seed, n)
     known = json.loads(into.read_text("utf-8")) if into.exists() else {}
     into.write_text(json.dumps({**known, name: result}, indent=1) + "\n", "utf-8")
 
@@ -103,11 +96,6 @@ def write_card(measured: Path, card: Path) -> None:
     card.write_text(cards.fill(card.read_text("utf-8"), numbers), "utf-8")
 
 
-def _embedded(encode: Callable[..., Any], items: list[Any]) -> Embedded:
-    tokens = encode(items, multi_vector=True)
-    return Embedded(encode(items), [tokens[i] for i in range(len(items))])
-
-
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
@@ -117,7 +105,7 @@ def main() -> None:
     commands.add_parser("vocabulary")
     command = commands.add_parser("train")
     command.add_argument("folder", type=Path)
-    command.add_argument("--steps", type=int, default=2000)
+    command.add_argument("--steps", type=int, default=1500)
     command.add_argument("--workers", type=int, default=2)
     command = commands.add_parser("export")
     command.add_argument("folder", type=Path)
@@ -126,8 +114,9 @@ def main() -> None:
     command.add_argument("into", type=Path)
     command.add_argument("name")
     command.add_argument("files", type=Path, nargs="+", help="TEXT MMPROJ, or a state's folder")
-    command.add_argument("--seed", type=int, default=5)
-    command.add_argument("--n", type=int, default=200)
+    # not the training's seed, which the held-out numbers were watched with
+    command.add_argument("--seed", type=int, default=6)
+    command.add_argument("--n", type=int, default=100)
     command = commands.add_parser("card")
     command.add_argument("measured", type=Path)
     command.add_argument("--card", type=Path, default=CARD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _TILE_AXES = 3
+_PATCH_CHANNELS = 6  # three colours, two frames
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,8 +34,8 @@ class Trace:
         span: Rows whose mean is the item's vector, stop exclusive.
         picture: Rows of the picture, stop exclusive; None without one. Row ``start + y * w + x``
             belongs to the cell ``(y, x)`` of `grid`.
-        grid: Height and width of the picture in tokens of 28 x 28 pixels; None without one, and
-            for a picture that was cut into tiles.
+        grid: Height and width of the picture in tokens; None without one, and for a picture that
+            was cut into tiles.
         patches: What the tower read: the patches and the grid's sides in patches; None without a
             picture, or for one that came as `VisionTokens`.
     """
@@ -45,6 +47,13 @@ class Trace:
     picture: tuple[int, int] | None = None
     grid: tuple[int, int] | None = None
     patches: Patches | None = None
+
+    @property
+    def cell(self) -> int | None:
+        """Pixels per side of a token of the picture as the tower read it; None without patches."""
+        if self.patches is None:
+            return None
+        return math.isqrt(self.patches[0].shape[1] // _PATCH_CHANNELS) * MERGE_SIZE
 
     def __repr__(self) -> str:
         n_tokens, dim = self.hidden.shape
@@ -68,6 +77,9 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
     if item is None:
         raise InputError("the item cannot be read")
     sequence: Any = item.sequence
+    n_tiles = sum(np.ndim(values) == _TILE_AXES for values, *_ in sequence.pictures)
+    if n_tiles > 1:
+        raise InputError(f"this model cuts pictures into tiles, here {n_tiles}; one can be traced")
     if len(sequence.pictures) > 1:
         raise InputError(f"the item has {len(sequence.pictures)} pictures; one can be traced")
     n_tokens = sequence.n_tokens

@@ -22,7 +22,7 @@ from PIL import Image
 from jmm import Embedder, InputError, inspect, maxsim
 from jmm.browse import BusyError, Library, MissingPageError, Server
 from jmm.browse import library as library_module
-from jmm.browse.turns import AbandonedError
+from jmm.browse.turns import AbandonedError, Turns
 from jmm.cli import browse, main
 from jmm.search import Index
 from support import search
@@ -119,6 +119,36 @@ def test_search_is_that_of_the_index(by: str, library: Library, index: Index, fi
     assert json.loads(json.dumps(hits)) == hits
     if by == "picture":
         assert hits[0]["name"] == "a.png"
+
+
+def test_recent(library: Library, files: Path, index: Index) -> None:
+    order = ["b.pdf", "c.txt", "wide.png", "a.png"]
+    for age, name in enumerate(order):
+        os.utime(files / name, (1_700_000_000 - age,) * 2)
+    (files / "copy.png").write_bytes((files / "a.png").read_bytes())
+    os.utime(files / "copy.png", (1_800_000_000,) * 2)
+    index.add(files)
+    (files / "later.txt").write_text("not in the index", encoding="utf-8")
+    hits = library.recent()
+    assert [hit["name"] for hit in hits] == ["copy.png", *order[:3]]
+    assert hits[0]["paths"] == [str(files / "copy.png"), str(files / "a.png")]
+    right = {(hit["content"], hit["page"]): hit for hit in library.search(QUERY)}
+    for hit in hits:
+        assert (hit["score"], hit["cosine"], hit["page"], hit["problem"]) == (None, None, 1, None)
+        same = right[hit["content"], 1]
+        assert {key: hit[key] for key in ("kind", "text", "start")} == {
+            key: same[key] for key in ("kind", "text", "start")
+        }
+        assert hit.keys() == same.keys()
+    assert json.loads(json.dumps(hits)) == hits
+    (files / "b.pdf").unlink()
+    (files / "c.txt").write_text("other", encoding="utf-8")
+    changed = {hit["name"]: hit for hit in library.recent()}
+    assert "has changed since it was indexed" in changed["c.txt"]["problem"]
+    assert changed["c.txt"]["text"] == ""
+    assert list(changed)[-1] == "b.pdf", "a file that is gone comes last"
+    with Library(index, top=2) as small:
+        assert len(small.recent()) == 2
 
 
 def test_top(index: Index) -> None:
@@ -267,7 +297,7 @@ def test_files_that_are_not_as_they_were(
             library.picture(hit["content"], 1, 480)
         with pytest.raises(MissingPageError, match=why):
             library.heat(hit["content"], 1, QUERY)
-    assert found(library, "c.txt")["problem"] == why
+    assert why in found(library, "c.txt")["problem"]
     assert found(library, "a.png")["problem"] is None, "its picture tells"
 
 
@@ -294,6 +324,67 @@ def test_a_file_that_is_written_to_while_it_is_read(
     monkeypatch.setattr(library_module, "_read", late)
     with pytest.raises(MissingPageError, match="being written to"):
         library.picture(hit["content"], 1, 480)
+    # a heat map reads the file as a whole before it looks
+    search.save_picture(files / "a.png", 0)
+    monkeypatch.setattr(library_module, "heatmap", lambda *_: pytest.fail("of another file"))
+    with pytest.raises(MissingPageError, match="being written to"):
+        library.heat(hit["content"], 1, QUERY)
+
+
+def test_one_picture_at_a_time_is_large(
+    library: Library, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = found(library, "wide.png")
+    held = []
+    thumbnail = Image.Image.thumbnail
+
+    def watched(self: Image.Image, *words: Any) -> None:
+        held.append((self.size, library._picture_lock.locked()))
+        thumbnail(self, *words)
+
+    monkeypatch.setattr(Image.Image, "thumbnail", watched)
+    library.picture(hit["content"], 1, 480)
+    assert held == [((1000, 400), True)]
+
+
+def test_what_is_asked_is_read_in_a_place_of_the_queue(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = found(library, "a.png")
+    monkeypatch.setattr(library, "_turns", Turns(1))
+    calls: list[Callable[[Any], Any]] = [
+        library.search,
+        lambda asked: library.heat(hit["content"], 1, asked),
+    ]
+    for call in calls:
+
+        def asked(call: Callable[[Any], Any] = call) -> str:
+            with pytest.raises(BusyError):
+                call(lambda: pytest.fail("there is no place for it"))
+            return QUERY
+
+        call(asked)
+
+
+def test_hits_are_told_without_a_query_each(
+    library: Library, files: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        (files / f"{number}.txt").write_text(f"Rain {number}.", encoding="utf-8")
+    index.add(files)
+    monkeypatch.setattr(library._store, "paths_of", lambda *_: pytest.fail("asked again"))
+    assert sum(hit["kind"] == "text" for hit in library.search(QUERY)) == 6
+
+
+def test_another_file_of_the_same_size_and_time(library: Library, files: Path) -> None:
+    hit = found(library, "a.png")
+    library.picture(hit["content"], 1, 480)
+    status = (files / "a.png").stat()
+    data = (files / "a.png").read_bytes()
+    (files / "a.png").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(files / "a.png", ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(MissingPageError, match="has changed since it was indexed"):
+        library.picture(hit["content"], 1, 480)
 
 
 def test_only_what_is_in_the_index(library: Library, files: Path, index: Index) -> None:
@@ -309,7 +400,7 @@ def test_only_what_is_in_the_index(library: Library, files: Path, index: Index) 
     for name, number in (("a.png", 2), ("a.png", 0), ("b.pdf", 0), ("c.txt", 1), ("c.txt", 2)):
         with pytest.raises(MissingPageError):
             library.picture(hits[name]["content"], number, 480)
-    with pytest.raises(InputError, match="cannot be rendered"):
+    with pytest.raises(MissingPageError, match="has no page 3"):
         library.picture(hits["b.pdf"]["content"], 3, 480)
     # a file that the index has forgotten, though it is there
     kept = (files / "a.png").read_bytes()
@@ -547,6 +638,19 @@ def test_open(opens: bool, index: Index, monkeypatch: pytest.MonkeyPatch, capsys
     out, err = capsys.readouterr()
     assert out == f"{tried[0]}\n"
     assert (f"no browser could be started; open {tried[0]}" in err) is not opens
+
+
+def test_what_ctrl_c_waits_for_is_told(
+    index: Index, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def serve(server: Server) -> None:
+        monkeypatch.setattr(Library, "is_working", is_working)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "serve_forever", serve)
+    for is_working in (False, True):
+        assert run(index.folder, "--port", 0) == 0
+        assert ("the last answer is being finished" in capsys.readouterr().err) == is_working
 
 
 def test_it_does_not_start(index: Index, tmp_path: Path, capsys: Capture) -> None:

@@ -6,6 +6,7 @@ import io
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +202,14 @@ def test_thumbnails_are_kept_by_the_browser(
     ask(page, "sun")
     loaded(page)
     page.reload()
-    page.wait_for_selector(".card")
+    until(page, "query?.text === 'sun'")
     loaded(page)
     assert library.asked == []
 
 
 def test_back_and_a_link(new_page: Callable[..., Any], server: Server) -> None:
     page = new_page(server, address="?q=sun%20%26%20moon")
-    page.wait_for_selector(".card")
+    until(page, "hits.length === 10")
     assert page.input_value("#query") == "sun & moon"
     ask(page)
     page.go_back()
@@ -226,18 +227,159 @@ def test_an_empty_result(new_page: Callable[..., Any], tmp_path: Path, embedder:
         assert "index has no pages yet" in page.inner_text("#status")
         page.fill("#query", QUERY)
         page.keyboard.press("Enter")
-        wait_for(page, "#status", "Nothing found: the index has no pages.")
+        until(page, "document.title.startsWith('rain')")
+        assert "index has no pages yet" in page.inner_text("#status")
         assert page.locator(".card").count() == 0
 
 
 def test_the_server_is_gone(new_page: Callable[..., Any], server: Server) -> None:
     page = new_page(server)
     ask(page)
+    found, address = names(page), page.url
     page.route("**/search", lambda route: route.abort("connectionrefused"))
     page.fill("#query", "sun")
     page.keyboard.press("Enter")
     wait_for(page, "#status.problem", "No answer: is `jmm browse` still running?")
-    assert page.locator(".card").count() == 0
+    assert names(page) == found, "what was found before stays"
+    assert (page.url, page.input_value("#query")) == (address, "sun")
+    # and its heat maps are of the query that found it
+    with page.expect_request("**/heat/**") as asked:
+        open_card(page, "3.png")
+    assert asked.value.post_data_json == {"query": QUERY}
+
+
+# --- the start ---
+
+
+def test_the_start_shows_what_was_written_last(
+    new_page: Callable[..., Any], server: Server, library: Counting
+) -> None:
+    page = new_page(server)
+    page.wait_for_selector(".card")
+    assert names(page) == [hit["name"] for hit in library.recent()]
+    assert len(names(page)) == 9, "a PDF's first page stands for it"
+    loaded(page)
+    assert page.locator(".passage").inner_text() == MARKUP
+    assert "".join(page.locator(".card .score").all_inner_texts()) == ""
+    open_card(page, "3.png")
+    page.wait_for_selector("#stage:not([hidden])")
+    assert page.inner_text("#note") == "What matches is drawn here after a search."
+    assert not page.is_visible("#score")
+    assert not page.is_visible("#layers")
+    page.keyboard.press("Escape")
+    until(page, "location.hash === ''")
+    # nothing asked for leads back to it
+    ask(page)
+    page.fill("#query", "  ")
+    page.keyboard.press("Enter")
+    until(page, "query === null")
+    assert names(page) == [hit["name"] for hit in library.recent()]
+    assert page.url == server.url
+    page.go_back()
+    until(page, f"query?.text === '{QUERY}'")
+    assert page.input_value("#query") == QUERY
+
+
+def test_how_many_there_are(
+    new_page: Callable[..., Any], library: Counting, embedder: Embedder, files: Path
+) -> None:
+    with (
+        Index(files.parent / "index", embedder) as index,
+        Library(index, top=3) as few,
+        serving(few) as server,
+    ):
+        page = new_page(server)
+        page.fill("#query", QUERY)
+        page.keyboard.press("Enter")
+        wait_for(page, "#status", "3 best of 10 pages")
+        page.locator(".card").nth(1).click()
+        wait_for(page, "#score", "rank 2 of 10 pages")
+
+
+# --- an open page and the address ---
+
+
+def test_back_closes_a_page(new_page: Callable[..., Any], server: Server) -> None:
+    page = new_page(server)
+    ask(page)
+    found, address = names(page), page.url
+    open_card(page, "3.png")
+    first = page.url
+    assert first.startswith(f"{address}#picture-")
+    page.keyboard.press("ArrowRight")
+    until(page, "address => location.href !== address", first)
+    second, shown = page.url, page.inner_text("#viewer-name")
+    page.go_back()
+    page.wait_for_selector("#viewer", state="hidden")
+    assert (names(page), page.url) == (found, address)
+    page.go_forward()
+    page.wait_for_selector("#viewer[open]")
+    assert (page.url, page.inner_text("#viewer-name")) == (second, shown)
+    # Esc is the same as Back: the next Back leads to the start
+    page.keyboard.press("Escape")
+    until(page, "address => location.href === address", address)
+    assert not page.is_visible("#viewer")
+    page.go_back()
+    until(page, "query === null")
+    assert page.url == server.url
+    # from a page to another query's
+    page.go_forward()
+    until(page, f"query?.text === '{QUERY}'")
+
+
+def test_the_address_of_a_page(new_page: Callable[..., Any], server: Server) -> None:
+    page = new_page(server)
+    ask(page)
+    open_card(page, "3.png")
+    address, shown = page.url.removeprefix(server.url), page.inner_text("#viewer-name")
+    page.reload()
+    page.wait_for_selector("#viewer[open]")
+    assert page.inner_text("#viewer-name") == shown
+    other = new_page(server, address=address)
+    other.wait_for_selector("#viewer[open]")
+    assert other.inner_text("#viewer-name") == shown
+    other.wait_for_selector("#layers:not([hidden])")
+    other.keyboard.press("Escape")
+    until(other, "location.hash === ''")
+    assert not other.is_visible("#viewer")
+    assert names(other) == names(page)
+    unknown = new_page(server, address=f"?q=sun#picture-{'0' * 32}/1")
+    wait_for(unknown, "#status", "The page of this address is not among these.")
+    assert unknown.locator(".card").count() == 10
+
+
+def test_esc_and_the_next_page_at_once(new_page: Callable[..., Any], server: Server) -> None:
+    """The step back that Esc begins is over before the next page takes its place."""
+    page = new_page(server)
+    ask(page)
+    address = page.url
+    for name in ("3.png", "4.png", "1.png"):
+        open_card(page, name)
+        page.keyboard.press("Escape")
+    open_card(page, "2.png")
+    wait_for(page, "#viewer-name", "2.png")
+    page.go_back()
+    page.wait_for_selector("#viewer", state="hidden")
+    assert page.url == address
+    page.go_back()
+    until(page, "query === null")
+
+
+def test_a_picture_that_comes_late(new_page: Callable[..., Any], server: Server) -> None:
+    held: list[Any] = []
+    page = new_page(server)
+    page.route("**/picture/**", lambda route: held.append(route))
+    ask(page)
+    open_card(page, "3.png")
+    while not held:
+        page.wait_for_timeout(20)
+    page.evaluate("open(hits.findIndex((hit) => hit.kind === 'text'))")
+    wait_for(page, "#passage", "Rain <b>all</b> night.")
+    with suppress(playwright.Error):  # the browser may have given it up
+        held[0].continue_()
+    page.wait_for_timeout(300)
+    assert not page.is_visible("#stage")
+    assert page.is_visible("#passage")
 
 
 # --- heat maps ---
@@ -360,11 +502,20 @@ def test_drop(new_page: Callable[..., Any], server: Server, library: Counting, f
     until(page, "document.getElementById('chip-picture').naturalWidth === 168")
     open_card(page, PATHS["picture"])
     page.wait_for_selector("#layers:not([hidden])")
-    assert page.locator("#tokens button").count() <= 8, "a picture's tokens have no texts"
-    page.keyboard.press("Escape")
-    page.click("#chip-remove")
+    assert page.locator("#tokens button").count() == 0, "a picture's tokens have no texts"
+    page.go_back()
+    page.wait_for_selector("#viewer", state="hidden")
+    # Back and forth: the picture is kept
+    page.go_back()
+    until(page, f"query?.text === '{QUERY}'")
     assert not page.is_visible("#chip")
-    assert page.locator(".card").count() == 0
+    page.go_forward()
+    until(page, f"query?.picture && hits[0].name === '{PATHS['picture']}'")
+    assert page.is_visible("#chip")
+    page.click("#chip-remove")
+    until(page, "query === null")
+    assert not page.is_visible("#chip")
+    assert page.url == server.url
 
 
 def test_choose(new_page: Callable[..., Any], server: Server, files: Path) -> None:
@@ -372,7 +523,7 @@ def test_choose(new_page: Callable[..., Any], server: Server, files: Path) -> No
     with page.expect_file_chooser() as chosen:
         page.click("#choose")
     chosen.value.set_files(files / PATHS["picture"])
-    page.wait_for_selector(".card")
+    until(page, "query?.picture && hits.length === 10")
     assert names(page)[0] == PATHS["picture"]
     # a format that the browser does not show is a query all the same
     tiff = io.BytesIO()
@@ -386,11 +537,14 @@ def test_choose(new_page: Callable[..., Any], server: Server, files: Path) -> No
 def test_what_is_no_picture(new_page: Callable[..., Any], server: Server) -> None:
     page = new_page(server)
     ask(page)
-    drop(page, "notes.txt", b"a text", "text/plain")
-    wait_for(page, "#status.problem", "no picture that Pillow knows")
+    found = names(page)
+    open_card(page, "3.png")
+    drop(page, "notes $& one.txt", b"a text", "text/plain")
+    wait_for(page, "#status.problem", "notes $& one.txt: no picture that Pillow knows")
+    assert not page.is_visible("#viewer")
     assert not page.is_visible("#chip")
-    assert page.locator(".card").count() == 0
-    ask(page)
+    assert names(page) == found, "what was found before stays"
+    assert page.input_value("#query") == QUERY
     page.evaluate("about.most_picture_bytes = 2 ** 20")
     drop(page, "large.png", 2**20 + 1, "image/png")
     wait_for(page, "#status.problem", "large.png is larger than 1 MiB.")

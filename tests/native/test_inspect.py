@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
 import exactness
-from jmm import ContextOverflowError, Embedder, InputError, NonFiniteError, maxsim
+from jmm import (
+    ContextOverflowError,
+    Embedder,
+    InputError,
+    ModelLoadError,
+    NonFiniteError,
+    demo,
+    maxsim,
+)
 from jmm.cli import main
-from jmm.inspect import compare, heatmap, resolutions
+from jmm.files import read_header
+from jmm.inspect import compare, heatmap, resolutions, vocabulary
 from jmm.inspect.vocabulary import token_texts
-from support import extras, gguf_writer, golden, tiny
+from support import extras, family_golden, gguf_writer, golden, qwen3, tiny, vision_family
 from support.sequences import cosine, worst_row_error
+from support.vision_family import VISION_FAMILIES
 
 Capture = pytest.CaptureFixture[str]
 Files = Callable[..., tuple[Path, Path]]
@@ -211,6 +224,45 @@ def test_query_tokens_are_spelt(embedder: Embedder) -> None:
     ]
 
 
+def test_spellings_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text.gguf"
+    shutil.copy(demo.paths()[0], path)
+    reads = []
+    read = vocabulary.layout.read_strings
+    monkeypatch.setattr(
+        vocabulary.layout, "read_strings", lambda *words: reads.append(words) or read(*words)
+    )
+    first = token_texts(str(path), [10, 300])
+    assert token_texts(str(path), [300, 10]) == first[::-1]
+    assert len(reads) == 1
+    os.utime(path, ns=(1, 1))
+    assert token_texts(str(path), [10, 300]) == first
+    assert len(reads) == 2
+
+
+def test_a_vocabulary_that_is_no_longer_there(tmp_path: Path, tiny_files: Files) -> None:
+    path = tmp_path / "text.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(ModelLoadError, match="not a readable GGUF file"):
+        token_texts(str(path), [1])
+    shutil.copy(demo.paths()[1], path)  # a tower has no vocabulary
+    with pytest.raises(ModelLoadError, match="has changed since it was loaded"):
+        token_texts(str(path), [1])
+    path.unlink()
+    with pytest.raises(ModelLoadError, match="the file is gone"):
+        token_texts(str(path), [1])
+
+
+def test_every_spelling_is_that_of_gguf_py(tiny_files: Files) -> None:
+    path = tiny_files(MODEL.name)[0]
+    reader = gguf.GGUFReader(path)
+    right = reader.get_field("tokenizer.ggml.tokens").contents()
+    header = read_header(path)
+    found = vocabulary.layout.read_strings(header, "tokenizer.ggml.tokens")
+    assert [spelling.decode() for spelling in found] == right
+    assert vocabulary.layout.read_strings(header, "none.such") == []
+
+
 def test_the_map_is_the_same_again(embedder: Embedder) -> None:
     first, second = (heatmap(embedder, PAGE, QUERY) for _ in range(2))
     assert first.record() == second.record()
@@ -237,6 +289,39 @@ def test_odd_pages(size: tuple[int, int], embedder: Embedder) -> None:
     found = heatmap(embedder, Image.new("L", size, 128), "x")
     assert found.draw().width >= 448 or found.draw().height >= 448
     np.testing.assert_allclose(found.contributions.sum() + found.outside, found.score, rtol=1e-9)
+
+
+def test_larger_cells(tmp_path: Path) -> None:
+    """Qwen3-VL's patches have 16 pixels, and a token has four of them."""
+    weights = qwen3.golden_weights()
+    text = qwen3.write_text(weights, tmp_path / "text.gguf")
+    mmproj = qwen3.write_mmproj(weights, tmp_path / "mmproj.gguf")
+    with Embedder(text, mmproj, min_pixels=1, n_threads=1) as embedder:
+        picture, (low, high) = resolutions(embedder, np.zeros((128, 192, 3), np.uint8))
+        assert (low.cell, high.cell) == (32, 32)
+        assert (low.grid, high.grid) == ((2, 3), (4, 6))
+        assert embedder.trace("a text", kind="query").cell is None
+        found = compare(("a", "a"), picture, [low, high], [low, high])
+    assert (found.low.picture.size, found.high.picture.size) == ((96, 64), (192, 128))
+
+
+def test_a_model_that_cuts_tiles(tmp_path: Path) -> None:
+    name = "smolvlm"
+    files = vision_family.write(
+        VISION_FAMILIES[name], family_golden.load(name).weights, tmp_path / name
+    )
+    with Embedder(*files, n_threads=1) as embedder:
+        for page in (PAGE, np.zeros((8, 8, 3), np.uint8)):
+            with pytest.raises(InputError, match="this model cuts pictures into tiles"):
+                resolutions(embedder, page)
+        n_embd = embedder.dim
+    projector = extras.projector(SimpleNamespace(seed=0, hidden=n_embd), seed=9)
+    path = gguf_writer.write_projector(tmp_path / "p.gguf", projector.tensors())
+    with (
+        Embedder(*files, projector=path, n_threads=1) as embedder,
+        pytest.raises(InputError, match="this model cuts pictures into tiles"),
+    ):
+        heatmap(embedder, PAGE, QUERY)
 
 
 # --- comparisons ---
@@ -365,7 +450,7 @@ def test_compare_command(models: Callable[..., list[object]], page: Path, capsys
     assert record["second"].endswith("Q8_0-text.gguf")
     assert 0 < record["high"]["mean"] < record["high"]["max"] < 0.01
     shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in shown[1:3]] == [["3", "x", "2"], ["6", "x", "4"]]
+    assert [line.split()[:3] for line in shown[1:3]] == [["2", "x", "3"], ["4", "x", "6"]]
     red = pixels_of(out).astype(int)
     assert (red[..., 0] - red[..., 1]).max() > 100
     options = ["--low-pixels", 784, "--high-pixels", 4704, "--json"]
@@ -373,6 +458,74 @@ def test_compare_command(models: Callable[..., list[object]], page: Path, capsys
     record = json.loads(capsys.readouterr().out)
     assert (record["low"]["grid"], record["high"]["grid"]) == ([1, 1], [2, 3])
     assert record["high"]["max"] == 0
+
+
+def test_a_page_of_a_pdf(
+    models: Callable[..., list[object]],
+    page: Path,
+    projector: Path,
+    embedder: Embedder,
+    capsys: Capture,
+) -> None:
+    pdfium = pytest.importorskip("pypdfium2", reason="needs pip install pypdfium2")
+    document, out = page.with_name("two.PDF"), page.with_name("map.png")
+    pictures = [Image.fromarray(tiny.picture(8, 12, seed=seed)) for seed in (1, 2)]
+    pictures[0].save(document, "PDF", save_all=True, append_images=pictures[1:])
+    options = ["--projector", projector, "--profile", "jina-embeddings-v4", "--threads", 1]
+    words = [*models("F32"), *options]
+    for number, more in ((1, []), (1, ["--page", 1]), (2, ["--page", 2])):
+        assert run("heatmap", document, QUERY, out, *words, *more) == 0
+        with pdfium.PdfDocument(document) as opened:
+            rendered = opened[number - 1].render(scale=150 / 72).to_pil()
+        right = heatmap(embedder, rendered, QUERY)
+        record = json.loads(out.with_suffix(".json").read_text())
+        assert record.items() >= json.loads(json.dumps(right.record())).items()
+        assert (record["page"], record["number"]) == (str(document), number)
+    capsys.readouterr()
+    assert run("heatmap", document, QUERY, out, *words, "--page", 3) == 1
+    assert "two.PDF: there is no page 3; it has 2" in capsys.readouterr().err
+    assert run("compare", document, *models("F32", "Q8_0"), out, "--page", 2) == 0
+    assert json.loads(out.with_suffix(".json").read_text())["high"]["max"] > 0
+    document.write_bytes(b"%PDF-1.4 and no more")
+    capsys.readouterr()
+    assert run("heatmap", document, QUERY, out, *words) == 1
+    assert f"{document}: " in capsys.readouterr().err
+
+
+def test_compare_takes_converted_folders(
+    models: Callable[..., list[object]], page: Path, tiny_files: Files, capsys: Capture
+) -> None:
+    folders = []
+    for file_type in ("F32", "Q8_0"):
+        folder = page.parent / file_type
+        folder.mkdir()
+        names = {}
+        for role, path in zip(("model", "mmproj"), tiny_files(MODEL.name, file_type), strict=True):
+            names[role] = Path(shutil.copy(path, folder)).name
+        (folder / "jmm.json").write_text(json.dumps({"format": 1, **names}))
+        folders.append(folder)
+    out = page.with_name("map.png")
+    first, second = folders
+    text, mmproj = tiny_files(MODEL.name, "Q8_0")
+    records = []
+    for words in (
+        ["--model", first, "--model", second],
+        ["--model", first, "--model", text, "--mmproj", mmproj],
+        models("F32", "Q8_0"),
+    ):
+        assert run("compare", page, out, *words, "--threads", 1, "--json") == 0
+        records.append(json.loads(capsys.readouterr().out))
+    assert records[0]["first"] == str(first)
+    assert [record["high"] for record in records] == [records[2]["high"]] * 3
+    for words in (
+        ["--model", first, "--model", second, "--mmproj", mmproj],
+        ["--model", first, "--model", text],
+        ["--model", first],
+    ):
+        with pytest.raises(SystemExit) as caught:
+            run("compare", page, out, *words)
+        assert caught.value.code == 2
+        assert "of them folders, and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -419,6 +572,8 @@ def test_errors(
         ["compare", "page.png", "out.png", *["--model", "a"] * 3, *["--mmproj", "b"] * 3],
         ["compare", "page.png", "out.png", *["--model", "a"] * 2, "--mmproj", "b"],
         ["demo", "--top", "0"],
+        ["heatmap", "page.png", "a", "out.png", "--page", "1"],
+        ["heatmap", "page.pdf", "a", "out.png", "--page", "0"],
     ],
 )
 def test_wrong_usage(words: list[str], capsys: Capture) -> None:

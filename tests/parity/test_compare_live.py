@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from PIL import Image
 from jmm import Embedder, InputError, ModelLoadError
 from jmm.cli import main
 from jmm.inspect import Reference, compare, resolutions
-from support import golden, tiny
+from support import golden, qwen3, qwen3_checkpoint, tiny
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -92,9 +94,109 @@ def test_command(
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="there is no config"):
         Reference(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
-    with pytest.raises(ModelLoadError, match="transformers cannot load it"):
-        Reference(tmp_path)
+    config = tmp_path / "config.json"
+    for text, message in (
+        ('{"model_type": "qwen2_5_vl"}', "transformers cannot load it"),
+        ('{"model_type": "llava"}', "model_type is 'llava'; known are qwen2_vl, qwen2_5_vl"),
+        ("{}", "model_type is None"),
+        ("[]", "model_type is None"),
+        ("{", "config.json: the file cannot be read"),
+        ("[" * 100_000, "config.json: the file cannot be read"),
+    ):
+        config.write_text(text)
+        with pytest.raises(ModelLoadError, match=message):
+            Reference(tmp_path)
+
+
+def spoil(folder: Path, how: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name in weights if name.endswith("mlp.gate_proj.weight"))
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[:-1000])
+        return
+    if how == "missing":
+        del weights[name]
+    elif how == "shape":
+        weights[name] = weights[name][:-1].clone()
+    save_file(weights, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("missing", "1 weights are missing: .*mlp.gate_proj.weight; copy"),
+        ("shape", "1 weights have other shapes than config.json: .*mlp.gate_proj.weight"),
+        ("cut", "transformers cannot load it"),
+        ("whole", None),
+    ],
+)
+def test_damaged_checkpoints(
+    how: str,
+    message: str | None,
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(checkpoint("qwen25_small"), tmp_path / "copy")
+    spoil(folder, how)
+    if message is None:
+        Reference(folder)
+    else:
+        with pytest.raises(ModelLoadError, match=message):
+            Reference(folder)
+    assert "LOAD REPORT" not in capfd.readouterr().err
+
+
+def test_an_untied_head_may_be_missing(
+    checkpoint: Callable[[str], Path], tmp_path: Path, tiny_files: Callable[..., tuple[Path, Path]]
+) -> None:
+    """Embedding models are published without it, and no vector comes from it."""
+    folder = shutil.copytree(checkpoint("qwen25_small"), tmp_path / "copy")
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = False
+    (folder / "config.json").write_text(json.dumps(config))
+    with Embedder(*tiny_files("qwen25_small"), n_threads=1) as embedder:
+        picture, ours = resolutions(embedder, PAGE)
+    found = compare(("a", "b"), picture, ours, Reference(folder).trace)
+    assert 0 < found.high.cells.max() <= LIMIT
+
+
+def test_checkpoints_of_other_models(
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    tiny_files: Callable[..., tuple[Path, Path]],
+) -> None:
+    with Embedder(*tiny_files("qwen25_small"), n_threads=1) as embedder:
+        ours = embedder.trace(PAGE)
+    reference = Reference(checkpoint("qwen25_small"))
+    with pytest.raises(InputError, match=r"has \d+ tokens, and the GGUF model gave token 99999"):
+        reference.trace(replace(ours, ids=[*ours.ids[:-1], 99_999]))
+    patches, *grid = ours.patches or ()
+    wider = np.concatenate([patches, patches[:, :360]], axis=1)
+    with pytest.raises(InputError, match="have 1176 numbers, and those of the GGUF model 1536"):
+        reference.trace(replace(ours, patches=(wider, *grid)))
+
+
+def test_qwen3_and_its_larger_patches(tmp_path: Path) -> None:
+    folder = qwen3_checkpoint.write(tmp_path / "checkpoint")
+    weights = qwen3.golden_weights()
+    files = (
+        qwen3.write_text(weights, tmp_path / "t.gguf"),
+        qwen3.write_mmproj(weights, tmp_path / "m.gguf"),
+    )
+    with Embedder(*files, n_threads=1, min_pixels=1) as embedder:
+        picture, ours = resolutions(embedder, PAGE)
+    assert [trace.cell for trace in ours] == [32, 32]
+    found = compare(("a", "b"), picture, ours, Reference(folder).trace)
+    for part in (found.low, found.high):
+        assert part.picture.size == (32 * part.cells.shape[1], 32 * part.cells.shape[0])
+        assert 0 < part.cells.max() <= LIMIT
+    assert found.high.cells.shape == (6, 10)
+    # a quarter of that area is 15,360 pixels, where 200 x 330 has 96.5 x 159.2: 3.0 x 4.98 cells
+    assert found.low.cells.shape == (3, 4)
 
 
 def test_a_text_has_no_patches(

@@ -120,3 +120,19 @@ def test_a_resumed_training_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
     torch.set_num_threads(threads)
     for name, value in whole.items():
         assert torch.equal(value, halves[name]), name
+
+
+def test_a_training_goes_on_with_the_settings_that_it_began_with(tmp_path: Path) -> None:
+    settings = replace(training.Settings(), steps=3, batch=4, twins=(0.1, 0.2))
+    training.Trainer(settings, tmp_path).save()
+    assert training.load_trainer(tmp_path).settings == settings
+    assert training.Trainer(settings, tmp_path).resume()
+    for other, told in (
+        (replace(settings, steps=4), "begun with steps=3, not 4; go on"),
+        (replace(settings, seed=7, batch=8), "begun with seed=5, not 7, batch=4, not 8"),
+        (replace(settings, shape=network.Shape(layers=3)), "begun with shape="),
+    ):
+        with pytest.raises(ValueError, match=told):
+            training.Trainer(other, tmp_path).resume()
+    with pytest.raises(FileNotFoundError, match="train first"):
+        training.load_trainer(tmp_path / "none")

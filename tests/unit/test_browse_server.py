@@ -30,6 +30,7 @@ class Fake:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
+        self.before_reading: Callable[[], None] = lambda: None
         self.before_search: Callable[[Callable[[], bool]], None] = lambda is_wanted: None
 
     def _note(self, *words: Any) -> None:
@@ -41,8 +42,15 @@ class Fake:
         self._note("about")
         return {"folder": "fake", "pages": 3, "heat_maps": True, "pictures": True}
 
-    def search(self, query: str | bytes, is_wanted: Callable[[], bool]) -> list[dict[str, Any]]:
-        self._note("search", query)
+    def recent(self) -> list[dict[str, Any]]:
+        self._note("recent")
+        return [{"name": "new.pdf", "score": None}]
+
+    def search(
+        self, query: Callable[[], str | bytes], is_wanted: Callable[[], bool]
+    ) -> list[dict[str, Any]]:
+        self.before_reading()
+        self._note("search", query())
         self.before_search(is_wanted)
         return [{"name": "é.pdf", "score": 0.5}]
 
@@ -51,9 +59,13 @@ class Fake:
         return b"a picture"
 
     def heat(
-        self, content: str, number: int, query: str | bytes, is_wanted: Callable[[], bool]
+        self,
+        content: str,
+        number: int,
+        query: Callable[[], str | bytes],
+        is_wanted: Callable[[], bool],
     ) -> dict[str, Any]:
-        self._note("heat", content, number, query)
+        self._note("heat", content, number, query())
         return {"score": 0.5}
 
 
@@ -98,6 +110,12 @@ def test_about(server: Server) -> None:
         "pictures": True,
         "most_picture_bytes": MOST_PICTURE_BYTES,
     }
+    assert found.headers["Cache-Control"] == "no-store"
+
+
+def test_recent(server: Server) -> None:
+    found = ask(server, "GET", "/recent")
+    assert found.json() == {"hits": [{"name": "new.pdf", "score": None}]}
     assert found.headers["Cache-Control"] == "no-store"
 
 
@@ -186,6 +204,41 @@ def test_every_answer_has_the_policy(path: str, server: Server) -> None:
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert headers["Server"] == "jmm"
+
+
+def test_head_has_no_body(server: Server) -> None:
+    found = raw(server, f"HEAD / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 501 ")
+    assert found.endswith(b"\r\n\r\n")
+
+
+def test_a_client_that_waits_to_be_told_to_send(server: Server, fake: Fake) -> None:
+    body = text("a")
+    head = (
+        f"POST /search HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nExpect: 100-continue\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert fake.asked == [("search", "a")]
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("http://127.0.0.1:{port}/about", 200),
+        ("http://127.0.0.1:{port}/about?x#y", 200),
+        ("http://rebound.example/about", 404),
+        ("http://127.0.0.1:{port}", 404),
+    ],
+)
+def test_a_request_that_names_the_host(line: str, status: int, server: Server) -> None:
+    target = line.format(port=server.port)
+    found = raw(server, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n")
+    assert found.startswith(f"HTTP/1.1 {status} ".encode())
 
 
 def test_many_requests_on_one_connection(server: Server, fake: Fake) -> None:
@@ -334,15 +387,19 @@ def test_bad_json(body: bytes, server: Server, fake: Fake) -> None:
     assert fake.asked == []
 
 
+def status(server: Server, kind: str, *lines: str) -> bytes:
+    return declared(server, kind, *lines).split(b" ")[1]
+
+
 def declared(server: Server, kind: str, *lines: str) -> bytes:
-    """The status of a request that has only been announced."""
+    """The answer to a request that has only been announced."""
     head = [
         "POST /search HTTP/1.1",
         f"Host: 127.0.0.1:{server.port}",
         f"Content-Type: {kind}",
         *lines,
     ]
-    return raw(server, "\r\n".join([*head, "", ""])).split(b" ")[1]
+    return raw(server, "\r\n".join([*head, "", ""]))
 
 
 @pytest.mark.parametrize(
@@ -350,13 +407,33 @@ def declared(server: Server, kind: str, *lines: str) -> bytes:
     [("application/json", MOST_TEXT_BYTES), ("image/jpeg", MOST_PICTURE_BYTES)],
 )
 def test_sizes(kind: str, most: int, server: Server, fake: Fake) -> None:
-    assert declared(server, kind, f"Content-Length: {most + 1}") == b"413"
-    assert declared(server, kind, f"Content-Length: {'9' * 5000}") == b"413"
+    assert status(server, kind, f"Content-Length: {most + 1}") == b"413"
+    assert status(server, kind, f"Content-Length: {'9' * 5000}") == b"413"
+    size = {MOST_TEXT_BYTES: "64 KiB", MOST_PICTURE_BYTES: "32 MiB"}[most]
+    told = declared(server, kind, f"Content-Length: {most + 1}")
+    assert f"larger than {size}, the most that is taken".encode() in told
     for length in ("x", "-1", "", "1 1", "0x10", "²"):
-        assert declared(server, kind, f"Content-Length: {length}") == b"411", length
-    assert declared(server, kind) == b"411"
-    assert declared(server, kind, "Transfer-Encoding: chunked") == b"411"
-    assert declared(server, kind, "Content-Length: 2", "Transfer-Encoding: chunked") == b"411"
+        assert status(server, kind, f"Content-Length: {length}") == b"411", length
+    assert status(server, kind) == b"411"
+    assert status(server, kind, "Transfer-Encoding: chunked") == b"411"
+    assert status(server, kind, "Content-Length: 2", "Transfer-Encoding: chunked") == b"411"
+    assert fake.asked == []
+
+
+@pytest.mark.parametrize("size", [1000, MOST_PICTURE_BYTES])
+def test_a_full_queue_keeps_no_picture(
+    size: int, server: Server, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The body is read piece by piece and thrown away, so that the answer is heard."""
+
+    def refuse() -> None:
+        raise BusyError("busy")
+
+    fake.before_reading = refuse
+    monkeypatch.setattr(Handler, "_body", lambda *_: pytest.fail("it was kept"))
+    found = ask(server, "POST", "/search", bytes(size), {"Content-Type": "image/png"})
+    assert (found.status, found.json()) == (503, {"error": "busy"})
+    assert found.headers["Connection"] == "close"
     assert fake.asked == []
 
 

@@ -25,7 +25,7 @@ def test_one_at_a_time_and_few_wait() -> None:
         nonlocal inside, most
         all_asked.wait(TIMEOUT_S)
         try:
-            with turns.take(wanted):
+            with turns.place(), turns.turn(wanted):
                 inside += 1
                 most = max(most, inside)
                 go_on.wait(TIMEOUT_S)
@@ -47,11 +47,11 @@ def test_one_at_a_time_and_few_wait() -> None:
 def test_places_are_given_back_whatever_happens() -> None:
     turns = Turns(1)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), turns.take(wanted):
+        with pytest.raises(ZeroDivisionError), turns.place(), turns.turn(wanted):
             raise ZeroDivisionError
-        with pytest.raises(AbandonedError), turns.take(lambda: False):
+        with pytest.raises(AbandonedError), turns.place(), turns.turn(lambda: False):
             pytest.fail("nobody wants it")
-    with turns.take(wanted):
+    with turns.place(), turns.turn(wanted):
         pass
 
 
@@ -63,17 +63,17 @@ def test_closed() -> None:
     def work() -> None:
         waiting.set()
         try:
-            with turns.take(wanted):
+            with turns.turn(wanted):
                 told.append("taken")
         except BusyError as error:
             told.append(str(error))
 
-    with turns.take(wanted):
+    with turns.turn(wanted):
         thread = threading.Thread(target=work)
         thread.start()
         assert waiting.wait(TIMEOUT_S)
         turns.close()
     thread.join(TIMEOUT_S)
     assert told == ["the page is being closed"]
-    with pytest.raises(BusyError, match="being closed"), turns.take(wanted):
+    with pytest.raises(BusyError, match="being closed"), turns.turn(wanted):
         pytest.fail("it is closed")

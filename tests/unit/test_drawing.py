@@ -79,6 +79,42 @@ def test_notes_stand_beneath() -> None:
     assert (beneath[-1] == 255).all()
 
 
+def test_long_notes_are_cut() -> None:
+    """Thousands of letters and words cost no time, and no more than six lines."""
+    short = drawing.with_notes(page(2, 16), ["one line"]).height
+    for note in ("x" * 200_000, "word " * 40_000, f"{'y' * 50_000} z"):
+        drawn = drawing.with_notes(page(2, 16), [note])
+        assert drawn.height <= short + 5 * 22
+        assert (np.asarray(drawn)[56:, -1] == 255).all()
+    cut = drawing._cut("x" * 200, drawing.lettering("x", 16)[0], 200)
+    font = drawing.lettering("x", 16)[0]
+    assert cut.endswith("x...")
+    assert font.getlength(cut) <= 200 < font.getlength(f"x{cut}")
+    assert drawing._cut("abc", font, 1) == "..."
+
+
+def test_the_scale_goes_through_the_colours() -> None:
+    signed, plain = (drawing.scale_bar(0.25, signed=signed) for signed in (True, False))
+    right = [bar.getpixel((drawing.BAR_WIDTH - 2, 5)) for bar in (signed, plain)]
+    assert right == [pytest.approx((227, 51, 51), abs=2)] * 2
+    assert signed.getpixel((1, 5)) == pytest.approx((51, 99, 227), abs=2)
+    assert signed.getpixel((drawing.BAR_WIDTH // 2, 5)) == pytest.approx((255, 254, 254), abs=2)
+    assert plain.getpixel((1, 5)) == pytest.approx((255, 255, 255), abs=2)
+    # numbers beneath both ends, and nothing cut off
+    for bar in (signed, plain):
+        beneath = np.asarray(bar)[drawing.BAR_HEIGHT :]
+        ink = np.flatnonzero((beneath < 100).any(axis=(0, 2)))
+        assert ink.min() < 20
+        assert ink.max() > drawing.BAR_WIDTH - 20
+
+
+def test_a_white_page_has_an_edge() -> None:
+    drawn = drawing.framed(page(2, 2))
+    inner = drawn.crop((1, 1, 55, 55))
+    assert inner.getcolors() == [(54 * 54, (255, 255, 255))]
+    assert drawn.getcolors() == [(54 * 54, (255, 255, 255)), (4 * 55, drawing.FAINT)]
+
+
 def test_contact_sheet() -> None:
     cells = [
         SheetCell(Image.new("RGB", (40, 80), "red"), "one"),
@@ -105,6 +141,31 @@ def test_output_is_two_files(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.json", "a.png"]
 
 
+def test_a_name_of_any_bytes_is_written(tmp_path: Path) -> None:
+    record = {"page": os.fsdecode(b"caf\xe9.png")}
+    written = output.save(tmp_path / "a.png", page(2, 2), record)
+    assert written.read_bytes().isascii()
+    assert json.loads(written.read_text()) == record
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for suffix in (".png", ".json"):
+        (tmp_path / f"a{suffix}").symlink_to(Path("there") / f"b{suffix}")
+    for record in ({"one": 1}, {"two": 2}):
+        output.save(tmp_path / "a.png", page(2, 2), record)
+        assert (tmp_path / "a.png").is_symlink()
+        assert json.loads((tmp_path / "there" / "b.json").read_text()) == record
+    assert sorted(os.listdir(tmp_path / "there")) == ["b.json", "b.png"]
+
+
+def test_files_are_as_open_makes_them(tmp_path: Path) -> None:
+    written = output.save(tmp_path / "a.png", page(2, 2), {})
+    (tmp_path / "plain").write_text("")
+    modes = {path.stat().st_mode for path in (written, tmp_path / "a.png", tmp_path / "plain")}
+    assert len(modes) == 1
+
+
 def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
     output.save(tmp_path / "a.png", page(2, 2), {"old": 1})
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -117,11 +178,18 @@ def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("a.jpg", "a name that ends in .png"),
+        ("", "a name that ends in .png"),
+        ("taken.png", "taken.json: it cannot be written"),
+        ("notes.png", "notes.json: the numbers would overwrite this file"),
+        ("link.png", "link.json: it cannot be written"),
         ("none/a.png", "there is no folder"),
         ("folder.png", "it cannot be written"),
     ],
 )
 def test_places_that_cannot_be_written(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
+    (tmp_path / "taken.json").mkdir()
+    (tmp_path / "notes.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to(tmp_path / "none" / "a.json")
     with pytest.raises(InputError, match=message):
-        output.check(tmp_path / name)
+        output.check(tmp_path / name if name else "")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from pathlib import Path
+
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
+from jmm.errors import MissingExtraError
 from jmm.gallery import QUERIES, pictures
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from demo_model import world
 
 ENTRIES = pictures()
 
@@ -47,6 +56,12 @@ def test_a_few_dozen_unlike_pictures() -> None:
     assert {(entry.picture.mode, entry.picture.size) for entry in ENTRIES} == {("RGB", (84, 84))}
     assert len({entry.picture.tobytes() for entry in ENTRIES}) == len(ENTRIES)
     assert len({entry.caption for entry in ENTRIES}) == len(ENTRIES)
+
+
+def test_a_pillow_without_freetype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "check", lambda name: name != "freetype2")
+    with pytest.raises(MissingExtraError, match="a Pillow with FreeType"):
+        pictures()
 
 
 def test_the_same_each_time() -> None:
@@ -116,3 +131,28 @@ def test_queries_ask_for_pictures_that_are_there() -> None:
         if query == "a blue circle left of a red square":
             true.remove(19)  # the two swapped
         assert true == [place], query
+
+
+def test_the_gallery_shows_the_world_that_the_model_was_trained_on() -> None:
+    """Two drawings of one world: the package's and the training's agree on what is in it."""
+    drawn = import_module("jmm.gallery.pictures")
+    assert drawn._COLOURS == world.COLOURS
+    assert set(drawn._FIGURES) == set(world.SHAPES)
+    assert {name: (x, y) for name, (x, y) in drawn._PLACES.items()} == {
+        name: (index % 3, index // 3) for index, name in enumerate(world.POSITIONS)
+    }
+    assert tuple(drawn._RADII) == world.SIZES
+    assert tuple(drawn._NUMBERS.values()) == world.COUNTS
+    backgrounds = {
+        entry.caption.rsplit(" on ", 1)[1].removeprefix("a ").removesuffix(" background")
+        for entry in ENTRIES
+        if " on " in entry.caption and not entry.caption.startswith("a frame")
+    }
+    assert backgrounds <= set(world.BACKGROUNDS)
+    for entry in ENTRIES:
+        words = entry.caption.split()
+        if words[:2] == ["the", "word"]:
+            assert words[2] in world.WORDS
+        if words[:2] == ["the", "number"]:
+            assert set(words[2]) <= set(world.DIGITS)
+            assert len(words[2]) <= world.SLOTS

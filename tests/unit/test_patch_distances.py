@@ -10,7 +10,7 @@ from PIL import Image
 
 from jmm import InputError
 from jmm.inspect import Comparison, PatchDistances, compare, patch_distances
-from jmm.inspect.compare import distances
+from jmm.inspect.compare import LEAST_LIMIT, distances
 from jmm.trace import Trace
 
 PICTURE = Image.new("RGB", (84, 56), "white")
@@ -95,13 +95,29 @@ def test_both_maps_have_one_scale(strongest: str) -> None:
     assert drawn.getpixel((left[weaker], 100)) == (248, 204, 204)
 
 
+def test_rounding_is_not_drawn_in_full_red() -> None:
+    """A tenth of `LEAST_LIMIT` is a tenth as red, and the notes say why."""
+    far, near = (
+        PatchDistances(
+            Image.new("RGB", (448, 448), "white"), np.full((16, 16), value), np.zeros(1), 0.0
+        )
+        for value in (2 * LEAST_LIMIT, 0.1 * LEAST_LIMIT)
+    )
+    drawn = Comparison("a", "b", near, near).draw()
+    # Channel by channel 255 + 0.8 * 0.1 * (colour - 255).
+    assert drawn.getpixel((100, 100)) == (252, 235, 235)
+    drawn = Comparison("a", "b", near, far).draw()
+    assert drawn.getpixel((448 + 12 + 100, 100)) == (227, 51, 51)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"grid": (3, 2)}, r"9 tokens with a grid of \(2, 3\) and 9 with \(3, 2\)"),
         ({"ids": [6, *IDS[1:]]}, "the same pixel limits"),
         ({"hidden": np.ones((9, 5), np.float32)}, "have 4 and 5 numbers"),
-        ({"grid": None, "picture": None}, "no picture to compare on"),
+        ({"grid": None, "picture": None}, "there is no picture to look at"),
+        ({"grid": None}, "this model cuts pictures into tiles"),
     ],
 )
 def test_what_cannot_be_compared(

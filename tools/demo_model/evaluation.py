@@ -46,6 +46,19 @@ class Encoder:
     pictures: Callable[[NDArray[np.uint8]], Embedded]
 
 
+def encoder_of(embedder: Any) -> Encoder:
+    """A `jmm.Embedder` with token vectors as it is measured."""
+
+    def embedded(encode: Callable[..., Any], items: list[Any]) -> Embedded:
+        both = encode(items, multi_vector="both")
+        return Embedded(both.pooled, list(both.tokens))
+
+    return Encoder(
+        lambda texts: embedded(embedder.encode_query, texts),
+        lambda pixels: embedded(embedder.encode_images, list(pixels)),
+    )
+
+
 @dataclass(frozen=True)
 class Gallery:
     """Distinct held-out scenes, each with its full caption and its picture.

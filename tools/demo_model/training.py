@@ -37,7 +37,7 @@ class Settings:
     """
 
     seed: int = 5
-    steps: int = 2000
+    steps: int = 1500
     batch: int = 32
     muon_lr: float = 4e-3
     adam_lr: float = 1e-3
@@ -121,11 +121,21 @@ class Trainer:
         os.replace(path.with_suffix(".new"), path)
 
     def resume(self, path: Path | None = None) -> bool:
-        """Goes on from ``state.pt`` if there is one."""
+        """Goes on from ``state.pt`` if there is one.
+
+        Raises:
+            ValueError: It was begun with other settings, such as another number of steps, which
+                the learning rate depends on.
+        """
         path = path or self.folder / "state.pt"
         if not path.exists():
             return False
         state = torch.load(path, weights_only=True)
+        began, now = state["settings"], asdict(self.settings)
+        others = [name for name in now if began.get(name) != now[name]]
+        if others:
+            told = ", ".join(f"{name}={began.get(name)!r}, not {now[name]!r}" for name in others)
+            raise ValueError(f"{path}: this training was begun with {told}; go on with the same")
         self.model.load_state_dict(state["model"])
         self.heads.load_state_dict(state["heads"])
         self.token_heads.load_state_dict(state["token_heads"])
@@ -297,9 +307,13 @@ def load_trainer(folder: Path) -> Trainer:
     Raises:
         FileNotFoundError: There is none.
     """
-    trainer = Trainer(Settings(), folder)
-    if not trainer.resume():
+    path = folder / "state.pt"
+    if not path.exists():
         raise FileNotFoundError(f"{folder} holds no state.pt; train first")
+    settings = torch.load(path, weights_only=True)["settings"]
+    settings |= {"twins": tuple(settings["twins"]), "shape": network.Shape(**settings["shape"])}
+    trainer = Trainer(Settings(**settings), folder)
+    trainer.resume()
     return trainer
 
 

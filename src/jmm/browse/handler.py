@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOST_TEXT_BYTES = 64 * 2**10
 MOST_PICTURE_BYTES = 32 * 2**20
 IDLE_SECONDS = 30
+_PIECE_BYTES = 64 * 2**10
 THUMBNAIL_SIDE, PICTURE_SIDE = 480, 1600
 
 _STATIC = {
@@ -90,6 +91,7 @@ class Handler(BaseHTTPRequestHandler):
         except InputError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, error.message)
         except BusyError as error:
+            self._discard()
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, error.message, {"Retry-After": "5"})
         except JmmError as error:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, error.message)
@@ -102,6 +104,7 @@ class Handler(BaseHTTPRequestHandler):
     def _reply(self) -> _Reply:
         # a body that is not read must not be taken for the next request
         self._ends = self.close_connection
+        self._unread = 0
         self.close_connection |= "Content-Length" in self.headers
         self.close_connection |= "Transfer-Encoding" in self.headers
         host = self._host()
@@ -119,7 +122,15 @@ class Handler(BaseHTTPRequestHandler):
         raise _RefusedError(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def _path(self) -> str:
-        return re.split("[?#]", self.path, maxsplit=1)[0]
+        # a proxy's form names the host too, which has to be that of the header
+        path = self.path.removeprefix(f"http://{self.headers.get('Host')}")
+        return re.split("[?#]", path, maxsplit=1)[0]
+
+    def handle_expect_100(self) -> bool:
+        """Tells a client to send its body, which waits for that."""
+        done = super().handle_expect_100()
+        self.wfile.flush()
+        return done
 
     def _host(self) -> str:
         """Refuses names that another site has let point here (DNS rebinding)."""
@@ -148,6 +159,9 @@ class Handler(BaseHTTPRequestHandler):
         limits = {"most_picture_bytes": MOST_PICTURE_BYTES}
         return _json({**self.server.library.about(), **limits})
 
+    def _recent(self) -> _Reply:
+        return _json({"hits": self.server.library.recent()})
+
     def _thumbnail(self, content: str, number: str) -> _Reply:
         return self._picture(content, number, THUMBNAIL_SIDE)
 
@@ -165,32 +179,40 @@ class Handler(BaseHTTPRequestHandler):
 
     # --- what is asked ---
 
-    def _query(self) -> str | bytes:
+    def _query(self) -> Callable[[], str | bytes]:
+        """What reads the query; it is called when there is a place for it."""
         kind = self.headers.get_content_type()
         if kind.startswith("image/") or kind == "application/octet-stream":
-            return self._body(MOST_PICTURE_BYTES)
+            n_bytes = self._length(MOST_PICTURE_BYTES)
+            return lambda: self._body(n_bytes)
         if kind != "application/json":
             raise _RefusedError(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a query is JSON, or a picture's bytes"
             )
-        try:
-            query = json.loads(self._body(MOST_TEXT_BYTES))["query"]
-            query.encode()
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise InputError('a text is asked as {"query": "..."}') from None
-        return str(query)
+        n_bytes = self._length(MOST_TEXT_BYTES)
+        return lambda: _text(self._body(n_bytes))
 
-    def _body(self, most: int) -> bytes:
+    def _length(self, most: int) -> int:
         length = self.headers.get("Content-Length", "")
         if re.fullmatch("[0-9]+", length) is None or "Transfer-Encoding" in self.headers:
             raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "Content-Length is needed")
         if len(length) > len(str(most)) or int(length) > most:
             raise _RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"this is larger than {most / 2**20:g} MiB, the most that is taken",
+                f"this is larger than {_size(most)}, the most that is taken",
             )
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
+        self._unread = int(length)
+        return self._unread
+
+    def _discard(self) -> None:
+        """Reads a body piece by piece: who is still sending would not hear the answer."""
+        while self._unread > 0 and (part := self.rfile.read(min(self._unread, _PIECE_BYTES))):
+            self._unread -= len(part)
+
+    def _body(self, n_bytes: int) -> bytes:
+        self._unread = 0
+        body = self.rfile.read(n_bytes)
+        if len(body) < n_bytes:
             raise AbandonedError("the request ended early")
         self.close_connection = self._ends
         return body
@@ -228,7 +250,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in fields.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(reply.body)
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
 
     def send_error(self, code: int, message: str | None = None, *_: Any) -> None:
         """What http.server itself refuses: no HTTP, other methods, too long a line."""
@@ -249,11 +272,25 @@ _Route: TypeAlias = "tuple[str, str, Callable[..., _Reply]]"
 _ROUTES: list[_Route] = [
     *(("GET", re.escape(path), Handler._static) for path in _STATIC),
     ("GET", "/about", Handler._about),
+    ("GET", "/recent", Handler._recent),
     ("GET", f"/thumbnail/{_PAGE}", Handler._thumbnail),
     ("GET", f"/picture/{_PAGE}", Handler._picture),
     ("POST", "/search", Handler._search),
     ("POST", f"/heat/{_PAGE}", Handler._heat),
 ]
+
+
+def _text(body: bytes) -> str:
+    try:
+        query = json.loads(body)["query"]
+        query.encode()
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise InputError('a text is asked as {"query": "..."}') from None
+    return str(query)
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes // 2**20} MiB" if n_bytes >= 2**20 else f"{n_bytes // 2**10} KiB"
 
 
 def _json(value: Any) -> _Reply:

@@ -9,19 +9,24 @@ from contextlib import closing
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from jmm import arguments
 from jmm.browse.turns import Turns
 from jmm.errors import InputError
 from jmm.images import to_rgb
 from jmm.inspect import heatmap
-from jmm.search import Hit, Index, page
+from jmm.search import Index, page
+from jmm.search.identity import Identity
 from jmm.search.passages import Passage
+from jmm.search.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from PIL import Image
 
+    from jmm.search.store import FileRow
     from jmm.search.walk import Kind
 
 Query: TypeAlias = "str | bytes"
@@ -34,6 +39,20 @@ _JPEG_QUALITY = 85
 
 class MissingPageError(InputError):
     """A page's file is gone, has changed, or was never in the index."""
+
+
+class _Stamp(NamedTuple):
+    """Tells a file from one that took its place, though that has its size and time."""
+
+    n_bytes: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: str) -> _Stamp:
+        status = os.stat(path)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _always() -> bool:
@@ -74,10 +93,10 @@ class Library:
         self._top = arguments.whole("top", top, 1)
         self._turns = Turns(MOST_WAITING)
         # an Index is for one thread: files are looked up while another one searches
-        self._files = Index(index.folder, index.embedder)
+        self._store = Store(index.folder, Identity.of(index.embedder))
         self._files_lock = threading.Lock()
         self._picture_lock = threading.Lock()  # PDFium is for one thread, and memory is limited
-        self._hashed: dict[str, tuple[page.Stamp, str]] = {}
+        self._hashed: dict[str, tuple[_Stamp, str]] = {}
 
     def __enter__(self) -> Library:
         return self
@@ -89,6 +108,11 @@ class Library:
         """Begins nothing new; what runs at the moment is not waited for."""
         self._turns.close()
 
+    @property
+    def is_working(self) -> bool:
+        """Whether the model computes at the moment, which the end of the index waits for."""
+        return self._turns.is_taken
+
     def about(self) -> dict[str, Any]:
         """What there is.
 
@@ -97,7 +121,8 @@ class Library:
             vectors; ``pictures``: whether it reads pictures.
         """
         with self._files_lock:
-            n_pages = len(self._files)
+            self._store.refresh()
+            n_pages = self._store.count_pages()
         embedder = self._index.embedder
         return {
             "folder": _shown(self._index.folder.absolute().name),
@@ -106,11 +131,44 @@ class Library:
             "pictures": embedder.info["mmproj"] is not None,
         }
 
-    def search(self, query: Query, is_wanted: Callable[[], bool] = _always) -> list[dict[str, Any]]:
+    def recent(self) -> list[dict[str, Any]]:
+        """The first pages of the files that were written to last, the last first.
+
+        Returns:
+            As of `search`, with None for ``score`` and ``cosine``.
+        """
+        with self._files_lock:
+            self._store.refresh()
+            rows = self._store.files()
+        paths: dict[str, list[str]] = {}
+        for row in sorted(filter(_has_pages, rows), key=_last_written, reverse=True):
+            paths.setdefault(row.content, []).append(row.path)
+        return [self._first_page(content, paths[content]) for content in [*paths][: self._top]]
+
+    def _first_page(self, content: str, paths: list[str]) -> dict[str, Any]:
+        kind = _kind(content)
+        fields = {"path": paths[0], "paths": tuple(paths), "page": 1, "kind": kind}
+        fields |= {"score": None, "cosine": None, "text": "", "start": 0, "content": content}
+        told = self._told(fields)
+        if kind == "text" and told["problem"] is None:
+            try:
+                path, _ = self._find(content, paths)
+                with closing(page.read(path, kind, [0], self._index.settings)) as pages:
+                    _, found = next(pages, (0, None))
+                if isinstance(found, Passage):
+                    told |= {"text": found.text, "start": found.start}
+            except (InputError, OSError):
+                told["problem"] = "the file is being written to"
+        return told
+
+    def search(
+        self, query: Query | Callable[[], Query], is_wanted: Callable[[], bool] = _always
+    ) -> list[dict[str, Any]]:
         """Finds the pages that fit a query best.
 
         Args:
-            query: A text, or the bytes of a picture's file.
+            query: A text, or the bytes of a picture's file; or what reads it, which is called
+                once there is a place in the queue.
             is_wanted: Asked when the turn has come: whether the answer still matters.
 
         Returns:
@@ -122,9 +180,11 @@ class Library:
             BusyError: Too many wait.
             AbandonedError: The answer is not wanted any more.
         """
-        with self._turns.take(is_wanted):
-            hits = self._index.search(query, top=self._top)
-        return [self._told(hit) for hit in hits]
+        with self._turns.place():
+            asked = query() if callable(query) else query
+            with self._turns.turn(is_wanted):
+                hits = self._index.search(asked, top=self._top)
+        return [self._told(asdict(hit)) for hit in hits]
 
     def picture(self, content: str, number: int, side: int) -> bytes:
         """A page as a JPEG file.
@@ -143,16 +203,19 @@ class Library:
         # a PDF's page is rendered for the side that is wanted, with room to scale it down well
         settings = settings._replace(max_pixels=side**2)
         with self._picture_lock:
-            picture = to_rgb(_read(path, content, number, settings)).copy()
-        if not _is(stamp, path):
-            raise MissingPageError("the file is being written to")
-        picture.thumbnail((side, side))
+            picture = to_rgb(_read(path, content, number, settings))
+            picture.thumbnail((side, side))
+        _check(stamp, path)
         file = BytesIO()
         picture.save(file, "JPEG", quality=_JPEG_QUALITY)
         return file.getvalue()
 
     def heat(
-        self, content: str, number: int, query: Query, is_wanted: Callable[[], bool] = _always
+        self,
+        content: str,
+        number: int,
+        query: Query | Callable[[], Query],
+        is_wanted: Callable[[], bool] = _always,
     ) -> dict[str, Any]:
         """Tells which parts of a page a query matched.
 
@@ -171,45 +234,55 @@ class Library:
             BusyError: Too many wait.
             AbandonedError: The answer is not wanted any more.
         """
-        if self._index.embedder.multi_vector_dim is None:
+        embedder = self._index.embedder
+        if embedder.multi_vector_dim is None:
             raise InputError("the model of this index gives no token vectors, so no heat map")
-        path, _ = self._source(content)
-        with self._turns.take(is_wanted):
-            with self._picture_lock:
-                source = _read(path, content, number, self._index.settings)
-            return heatmap(self._index.embedder, source, query).record()
+        path, stamp = self._source(content)
+        modes = bool(embedder.info["reference_modes"])
+        with self._turns.place():
+            asked = query() if callable(query) else query
+            with self._turns.turn(is_wanted):
+                with self._picture_lock:
+                    source = _read(path, content, number, self._index.settings)
+                    picture = to_rgb(source, reference_modes=modes)
+                _check(stamp, path)
+                return heatmap(embedder, picture, asked).record()
 
-    def _told(self, hit: Hit) -> dict[str, Any]:
+    def _told(self, hit: dict[str, Any]) -> dict[str, Any]:
         problem = None
-        if hit.kind == "text":
+        if hit["kind"] == "text":
             try:
-                self._source(hit.content)
+                self._find(hit["content"], hit["paths"])
             except MissingPageError as error:
                 problem = error.message
-        told = {**asdict(hit), "name": os.path.basename(hit.path), "problem": problem}
+        told = {**hit, "name": os.path.basename(hit["path"]), "problem": problem}
         return {name: _shown(value) for name, value in told.items()}
 
-    def _source(self, content: str) -> tuple[str, page.Stamp]:
+    def _source(self, content: str) -> tuple[str, _Stamp]:
         """The file that has a content at this moment."""
         if not page.is_content(content):
             raise MissingPageError("there is no such page")
         with self._files_lock:
-            paths = self._files.paths_of(content)
+            self._store.refresh()
+            paths = self._store.paths_of([content]).get(content, [])
+        return self._find(content, paths)
+
+    def _find(self, content: str, paths: Iterable[str]) -> tuple[str, _Stamp]:
         why = "the page is not in the index any more"
         for path in paths:
             why = "the file is gone"
             try:
                 if not Path(path).is_file():
                     continue
-                stamp = page.Stamp.of(path)
+                stamp = _Stamp.of(path)
                 if self._content(path, stamp, _kind(content)) == content:
                     return path, stamp
-                why = "the file has changed since it was indexed"
+                why = "the file has changed since it was indexed; `jmm index` reads it again"
             except OSError as error:
                 why = f"the file cannot be read ({error.strerror})"
         raise MissingPageError(why)
 
-    def _content(self, path: str, stamp: page.Stamp, kind: Kind) -> str:
+    def _content(self, path: str, stamp: _Stamp, kind: Kind) -> str:
         known = self._hashed.get(path)
         if known is None or known[0] != stamp:
             known = self._hashed[path] = stamp, page.content_of(path, kind)
@@ -218,7 +291,9 @@ class Library:
 
 def _read(path: str, content: str, number: int, settings: page.Settings) -> Path | Image.Image:
     kind = _kind(content)
-    if number < 1 or (kind == "picture" and number > 1):
+    if kind == "text":
+        raise MissingPageError("a text has no picture")
+    if not 1 <= number <= page.count(path, kind, settings):
         raise MissingPageError(f"the file has no page {number}")
     pages = page.read(path, kind, [number - 1], settings)
     with closing(pages):
@@ -234,11 +309,25 @@ def _kind(content: str) -> Kind:
     return cast("Kind", content.split("-", 1)[0])
 
 
-def _is(stamp: page.Stamp, path: str) -> bool:
+def _has_pages(row: FileRow) -> bool:
+    return row.state == "done" and row.n_pages > 0
+
+
+def _last_written(row: FileRow) -> int:
     try:
-        return page.Stamp.of(path) == stamp
+        return _Stamp.of(row.path).modified_ns
     except OSError:
-        return False
+        return 0
+
+
+def _check(stamp: _Stamp, path: str) -> None:
+    """Refuses what was read from a file that has been written to since it was hashed."""
+    try:
+        if _Stamp.of(path) == stamp:
+            return
+    except OSError:
+        pass
+    raise MissingPageError("the file is being written to")
 
 
 def _shown(value: Any) -> Any:

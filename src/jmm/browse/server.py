@@ -2,6 +2,7 @@
 
     GET  /                          the page, with /style.css and /script.js
     GET  /about                     what the index is
+    GET  /recent                    {"hits": [...]}: the files that were written to last
     GET  /thumbnail/CONTENT/PAGE    a JPEG, so is /picture/CONTENT/PAGE
     POST /search                    {"query": TEXT}, or a picture's bytes -> {"hits": [...]}
     POST /heat/CONTENT/PAGE         the same query -> the numbers of the heat map
@@ -33,14 +34,23 @@ class Answers(Protocol):
     def about(self) -> dict[str, Any]:
         """What there is."""
 
-    def search(self, query: str | bytes, is_wanted: Callable[[], bool]) -> list[dict[str, Any]]:
-        """Finds pages."""
+    def recent(self) -> list[dict[str, Any]]:
+        """What to show before there is a query."""
+
+    def search(
+        self, query: Callable[[], str | bytes], is_wanted: Callable[[], bool]
+    ) -> list[dict[str, Any]]:
+        """Finds pages; ``query`` reads what is asked, once there is a place for it."""
 
     def picture(self, content: str, number: int, side: int) -> bytes:
         """A page as a JPEG file."""
 
     def heat(
-        self, content: str, number: int, query: str | bytes, is_wanted: Callable[[], bool]
+        self,
+        content: str,
+        number: int,
+        query: Callable[[], str | bytes],
+        is_wanted: Callable[[], bool],
     ) -> dict[str, Any]:
         """What a query matched."""
 

@@ -28,7 +28,7 @@ class Turns:
 
     Example:
         >>> turns = Turns(1)
-        >>> with turns.take(lambda: True), turns.take(lambda: True):
+        >>> with turns.place(), turns.turn(lambda: True), turns.place():
         ...     pass
         Traceback (most recent call last):
         jmm.browse.turns.BusyError: too many requests wait for the model; try again in a while
@@ -40,27 +40,41 @@ class Turns:
         self._is_closed = False
 
     @contextmanager
-    def take(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
-        """Waits, and holds the turn for the block.
+    def place(self) -> Iterator[None]:
+        """Holds a place in the queue for the block: whoever has none needs no memory.
+
+        Raises:
+            BusyError: The queue is full.
+        """
+        if not self._places.acquire(blocking=False):
+            raise BusyError("too many requests wait for the model; try again in a while")
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    @contextmanager
+    def turn(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
+        """Waits in a place of the queue, and holds the turn for the block.
 
         Args:
             is_wanted: Asked when the turn has come: whether the answer still matters.
 
         Raises:
-            BusyError: The queue is full, or closed.
+            BusyError: The queue is closed.
             AbandonedError: The answer is not wanted.
         """
-        if not self._places.acquire(blocking=False):
-            raise BusyError("too many requests wait for the model; try again in a while")
-        try:
-            with self._turn:
-                if self._is_closed:
-                    raise BusyError("the page is being closed")
-                if not is_wanted():
-                    raise AbandonedError("nobody waits for this any more")
-                yield
-        finally:
-            self._places.release()
+        with self._turn:
+            if self._is_closed:
+                raise BusyError("the page is being closed")
+            if not is_wanted():
+                raise AbandonedError("nobody waits for this any more")
+            yield
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._turn.locked()
 
     def close(self) -> None:
         """Lets nobody begin any more."""

@@ -26,7 +26,8 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "browse",
         help="look at an index in the browser",
         description="Serves a page over an index, to this machine alone: search by text or by a "
-        "dropped picture, thumbnails, heat maps. Ctrl-C ends it. The model is that of the index.",
+        "dropped picture, thumbnails, heat maps. Ctrl-C ends it. The model is that of the index; "
+        "--model and the options beside it are needed only where its files have moved.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="from `jmm index`")
     parser.add_argument(
@@ -54,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
                 threading.Thread(target=_open, args=(server.url,), daemon=True).start()
             server.serve_forever()
         except KeyboardInterrupt:
-            pass
+            if library.is_working and not (arguments.json or arguments.quiet):
+                print("the last answer is being finished", file=sys.stderr)
     return 0
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jmm import inspect
+from jmm.bundle import is_bundle
 from jmm.cli.options import add_output_options, says
+from jmm.cli.page import add_page_option, check_page, read_page
 from jmm.embedder import Embedder
 from jmm.inspect import output
 
@@ -27,20 +29,30 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "compare",
         help="draw where two models, or a model and transformers, differ on a picture",
         description="Draws the cosine distance of each token's hidden state before pooling, at a "
-        "low and at a high resolution. The numbers lie beside OUT.png, in OUT.json. Give --model "
-        "and --mmproj twice, or once with --reference.",
+        "low and at a high resolution. The numbers lie beside OUT.png, in OUT.json. Give two "
+        "models, A then B, or one and --reference: each is a folder that `jmm convert` has "
+        "written, or a GGUF file with its --mmproj.",
     )
-    parser.add_argument("image", type=Path, metavar="IMAGE")
+    parser.add_argument("image", type=Path, metavar="IMAGE", help="a picture or a PDF")
     parser.add_argument("out", type=Path, metavar="OUT.png")
     parser.add_argument(
-        "--model", action="append", default=[], metavar="GGUF", help="language model, A then B"
+        "--model",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="GGUF file of a language model, or a converted folder; A then B",
     )
     parser.add_argument(
-        "--mmproj", action="append", default=[], metavar="GGUF", help="vision tower, A then B"
+        "--mmproj",
+        action="append",
+        default=[],
+        metavar="GGUF",
+        help="vision tower of each --model that is a file, in their order",
     )
     parser.add_argument(
         "--reference", type=Path, metavar="FOLDER", help="Hugging Face checkpoint, run in fp32"
     )
+    add_page_option(parser)
     parser.add_argument("--profile", metavar="NAME", help="model family; default: from the file")
     parser.add_argument("--task", metavar="NAME", help="one of the profile's tasks")
     parser.add_argument("--threads", type=int, metavar="N", help="default: the cores allowed")
@@ -55,14 +67,9 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draws the two maps."""
-    wanted = 1 if arguments.reference else _N_MODELS
-    if len(arguments.model) != wanted or len(arguments.mmproj) != wanted:
-        arguments.fail(
-            f"{len(arguments.model)} --model and {len(arguments.mmproj)} --mmproj; two of each "
-            "are needed, or one of each with --reference"
-        )
+    pairs = _pairs(arguments)
+    check_page(arguments, arguments.image)
     output.check(arguments.out, arguments.image)
-    pairs = list(zip(arguments.model, arguments.mmproj, strict=True))
     reference = inspect.Reference(arguments.reference) if arguments.reference else None
     picture, first = _trace(arguments, *pairs[0])
     if reference is None:
@@ -76,23 +83,41 @@ def run(arguments: argparse.Namespace) -> int:
     numbers = output.save(arguments.out, found.draw(), record)
     if not says(arguments, record):
         return 0
-    print("tokens      mean       p95        max        pooled")
+    print("rows x columns  mean       p95        max        pooled")
     for part in (record["low"], record["high"]):
-        size = "{1} x {0}".format(*part["grid"])
+        size = "{} x {}".format(*part["grid"])
         shown = "".join(f"{part[name]:<11.3g}" for name in ("mean", "p95", "max", "pooled"))
-        print(f"{size:12}{shown}".rstrip())
+        print(f"{size:16}{shown}".rstrip())
     print(f"written: {arguments.out}, {numbers}")
     return 0
 
 
+def _pairs(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
+    """Each model with its tower; None for a folder, which has its own."""
+    wanted = 1 if arguments.reference else _N_MODELS
+    models, towers = arguments.model, arguments.mmproj
+    is_folder = [is_bundle(model) for model in models]
+    if len(models) != wanted or len(towers) != is_folder.count(False):
+        arguments.fail(
+            f"{len(models)} --model, {is_folder.count(True)} of them folders, and {len(towers)} "
+            "--mmproj; two models are needed, or one with --reference, and an --mmproj for each "
+            "that is a file"
+        )
+    rest = iter(towers)
+    return [
+        (model, None if folder else next(rest))
+        for model, folder in zip(models, is_folder, strict=True)
+    ]
+
+
 def _trace(
-    arguments: argparse.Namespace, model: str, mmproj: str
+    arguments: argparse.Namespace, model: str, mmproj: str | None
 ) -> tuple[Image.Image, list[Trace]]:
     settings = {"profile": arguments.profile, "task": arguments.task}
     with Embedder(model, mmproj, **settings, n_threads=arguments.threads) as embedder:
         return inspect.resolutions(
             embedder,
-            arguments.image,
+            read_page(arguments, arguments.image, embedder),
             low_pixels=arguments.low_pixels,
             high_pixels=arguments.high_pixels,
         )

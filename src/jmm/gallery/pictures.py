@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, features
+
+from jmm.errors import MissingExtraError
 
 SIDE = 84
 _SCALE = 2
@@ -208,11 +210,16 @@ def pictures() -> list[Entry]:
     Returns:
         36 entries, in a fixed order, no two alike.
 
+    Raises:
+        MissingExtraError: Pillow was built without FreeType, which draws the words.
+
     Example:
         >>> entry = pictures()[0]
         >>> entry.caption, entry.picture.size
         ('a large red circle at the centre on a white background', (84, 84))
     """
+    if not features.check("freetype2"):
+        raise MissingExtraError("the words need a Pillow with FreeType; its wheels have it")
     return [
         _shape("large", "red", "circle", "centre", "white"),
         _shape("small", "red", "circle", "top left", "white"),

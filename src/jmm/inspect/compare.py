@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from jmm.errors import InputError
 from jmm.images import ImageSource, to_rgb
 from jmm.inspect import drawing
+from jmm.inspect.placed import placed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 # The low resolution has this share of the high one's area: half of each side.
 LOW_SHARE = 4
+# The full red is never less: files of one model in F16 and F32 are about so far apart, which is
+# rounding, and would look like a fault.
+LEAST_LIMIT = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,7 +37,7 @@ class PatchDistances:
     A distance is 1 less the cosine of two hidden states of the same token.
 
     Attributes:
-        picture: As the models read it, RGB, 28 x 28 pixels per cell.
+        picture: As the models read it, RGB, a square of pixels per cell.
         cells: float64 ``[h, w]``: distance of each token of the picture.
         around: float64 ``[n]``: of the tokens before and after the picture.
         pooled: Of the two pooled vectors.
@@ -80,24 +85,34 @@ class Comparison:
     high: PatchDistances
 
     def draw(self) -> Image.Image:
-        """Both maps side by side, the redder the farther, by one scale; the low one enlarged."""
-        limit = max(self.low.cells.max(), self.high.cells.max())
+        """Both maps side by side, the redder the farther, by one scale; the low one enlarged.
+
+        The full red is the greatest distance, or `LEAST_LIMIT` if that is more.
+        """
+        greatest = max(self.low.cells.max(), self.high.cells.max())
+        limit = max(float(greatest), LEAST_LIMIT)
         maps = [drawing.heat(part.picture, part.cells, limit) for part in (self.low, self.high)]
         height = max(part.height for part in maps)
         maps = [part.resize((part.width * height // part.height, height), 0) for part in maps]
         titled = [
             drawing.with_notes(
-                drawn,
+                drawing.framed(drawn),
                 [
-                    f"{part.cells.shape[1]} x {part.cells.shape[0]} tokens",
+                    "{} x {} tokens, rows x columns".format(*part.cells.shape),
                     f"mean {part.cells.mean():.3g}, max {part.cells.max():.3g}, "
                     f"pooled {part.pooled:.3g}",
                 ],
             )
             for drawn, part in zip(maps, (self.low, self.high), strict=True)
         ]
-        names = [f"A: {self.first}", f"B: {self.second}", f"full red: {limit:.3g} = 1 - cosine"]
-        return drawing.with_notes(drawing.beside(titled), names)
+        red = f"full red: {limit:.3g} = 1 - cosine"
+        if greatest < LEAST_LIMIT:
+            red += "; all is below it, which is rounding"
+        maps_and_scale = drawing.above(
+            drawing.beside(titled), drawing.scale_bar(limit, signed=False)
+        )
+        notes = [red, f"A: {self.first}", f"B: {self.second}"]
+        return drawing.with_notes(maps_and_scale, notes)
 
     def record(self) -> dict[str, Any]:
         """All numbers as plain values, for JSON."""
@@ -147,8 +162,7 @@ def patch_distances(picture: Image.Image, first: Trace, second: Trace) -> PatchD
     Raises:
         InputError: They are not of one picture, or have not the same tokens or width.
     """
-    if first.grid is None or second.grid is None or first.picture is None:
-        raise InputError("there is no picture to compare on")
+    places, _ = placed(first), placed(second)
     if first.grid != second.grid or first.ids != second.ids:
         raise InputError(
             f"the models read the picture differently: {len(first.ids)} tokens with a grid of "
@@ -161,12 +175,11 @@ def patch_distances(picture: Image.Image, first: Trace, second: Trace) -> PatchD
             "two files of one model are needed"
         )
     rows = distances(first.hidden, second.hidden)
-    start, stop = first.picture
     pooled = distances(_mean(first), _mean(second))
     return PatchDistances(
-        drawing.resized(picture, first.grid),
-        rows[start:stop].reshape(first.grid),
-        np.concatenate([rows[:start], rows[stop:]]),
+        drawing.resized(picture, places.size),
+        rows[places.rows].reshape(places.grid),
+        np.concatenate([rows[: places.rows.start], rows[places.rows.stop :]]),
         float(pooled[0]),
     )
 
@@ -198,7 +211,8 @@ def resolutions(
         The picture in RGB, and its two traces.
 
     Raises:
-        InputError: It is no readable picture, or too small to have two resolutions.
+        InputError: It is no readable picture, or too small to have two resolutions; or the model
+            cuts pictures into tiles.
 
     Example:
         >>> from jmm import Embedder
@@ -209,16 +223,16 @@ def resolutions(
     """
     picture = to_rgb(image, reference_modes=bool(embedder.info["reference_modes"]))
     high = embedder.trace(picture, task=task, max_pixels=high_pixels)
-    if high.grid is None:
-        raise InputError("the model reads no pictures")
+    places = placed(high)
     if low_pixels is None:
-        low_pixels = high.grid[0] * high.grid[1] * drawing.CELL**2 // LOW_SHARE
+        low_pixels = math.prod(places.size) // LOW_SHARE
     low = embedder.trace(picture, task=task, max_pixels=low_pixels)
     if low.grid == high.grid:
         raise InputError(
-            f"the picture is too small to compare at two resolutions: it has {high.grid[1]} x "
-            f"{high.grid[0]} tokens at {low_pixels} pixels too; lower low_pixels, or take a larger "
-            "picture"
+            "the picture is too small to compare at two resolutions: it has {} x {} tokens at {} "
+            "pixels too; lower low_pixels, or take a larger picture".format(
+                *places.grid, low_pixels
+            )
         )
     return picture, [low, high]
 

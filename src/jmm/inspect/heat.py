@@ -11,6 +11,7 @@ import numpy as np
 from jmm.errors import InputError
 from jmm.images import ImageSource, to_rgb
 from jmm.inspect import drawing
+from jmm.inspect.placed import placed
 from jmm.inspect.vocabulary import token_texts
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class HeatMap:
     ``contributions.sum() + outside == score`` up to rounding.
 
     Attributes:
-        picture: The page as the model read it, RGB, 28 x 28 pixels per cell.
+        picture: The page as the model read it, RGB, a square of pixels per cell.
         query: The query; "(a picture)" for one that was a picture.
         score: MaxSim.
         contributions: float64 ``[h, w]``: for each cell the sum of the similarities of the query
@@ -84,11 +85,16 @@ class HeatMap:
             raise InputError(f"values is {values!r}; allowed are 'contributions', 'similarities'")
         cells: Floats = getattr(self, values)
         notes = [
+            f"{values}: {cells.min():+.4f} to {cells.max():+.4f}",
             f'"{self.query}"',
             f"MaxSim {self.score:.4f}, outside the picture {self.outside:+.4f}",
-            f"{values}: {cells.min():+.4f} to {cells.max():+.4f}",
         ]
-        return drawing.with_notes(drawing.heat(self.picture, cells), notes)
+        drawn = drawing.framed(drawing.heat(self.picture, cells))
+        limit = float(np.abs(cells).max())
+        if limit > 0:
+            scale = drawing.scale_bar(limit, signed=bool(cells.min() < 0))
+            drawn = drawing.above(drawn, scale)
+        return drawing.with_notes(drawn, notes)
 
     def record(self) -> dict[str, Any]:
         """All numbers as plain values, for JSON."""
@@ -144,8 +150,8 @@ def heatmap(
         task: One of ``embedder.info["tasks"]``; None for the embedder's.
 
     Raises:
-        InputError: The model gives no token vectors, the page or the query is no readable
-            picture, or the query is empty.
+        InputError: The model gives no token vectors or cuts pictures into tiles, the page or the
+            query is no readable picture, or the query is empty.
 
     Example:
         >>> import numpy as np
@@ -159,12 +165,12 @@ def heatmap(
     kind: Literal["query", "image"] = "query" if isinstance(query, str) else "image"
     asked = embedder.trace(query, kind=kind, task=task, multi_vector=True)
     read = embedder.trace(rgb, task=task, multi_vector=True)
-    if read.picture is None or read.grid is None or read.vectors is None or asked.vectors is None:
-        raise InputError("the model gave no token vectors of a picture")
+    places = placed(read)
+    if read.vectors is None or asked.vectors is None:
+        raise InputError("the model gave no token vectors")
     shares, best, similarities = contributions(asked.vectors, read.vectors)
-    start, stop = read.picture
-    inside = slice(start, stop)
-    n_columns = read.grid[1]
+    start, stop = places.rows.start, places.rows.stop
+    n_columns = places.grid[1]
     texts = token_texts(str(embedder.info["model"]), asked.ids)
     tokens = [
         QueryToken(
@@ -177,11 +183,11 @@ def heatmap(
         for index, (id_, text, row) in enumerate(zip(asked.ids, texts, best.tolist(), strict=True))
     ]
     return HeatMap(
-        drawing.resized(rgb, read.grid),
+        drawing.resized(rgb, places.size),
         query if isinstance(query, str) else "(a picture)",
         float(shares.sum()),
-        shares[inside].reshape(read.grid),
+        shares[places.rows].reshape(places.grid),
         float(shares[:start].sum() + shares[stop:].sum()),
-        similarities[:, inside].mean(axis=0).reshape(read.grid),
+        similarities[:, places.rows].mean(axis=0).reshape(places.grid),
         tokens,
     )

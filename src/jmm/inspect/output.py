@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,24 +24,32 @@ def check(path: str | os.PathLike[str], *sources: str | os.PathLike[str]) -> Pat
 
     Raises:
         InputError: It does not end in .png, its folder is missing or cannot be written, it is a
-            folder, or one of the sources.
+            folder, or one of the sources; or the same of the numbers' file; or that file is there
+            without a drawing, so that it is something else.
     """
     target = Path(path)
-    written = {target.resolve(), target.with_suffix(".json").resolve()}
-    if any(Path(source).resolve() in written for source in sources):
-        raise InputError(f"{target}: this would overwrite what is read; give another name")
-    folder = target.parent
     if target.suffix.lower() != ".png":
         raise InputError(f"{target}: the drawing is a PNG; a name that ends in .png is needed")
-    if not folder.is_dir():
-        raise InputError(f"{target}: there is no folder {folder}")
-    if target.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"{target}: it cannot be written")
+    numbers = target.with_suffix(".json")
+    if {target.resolve(), numbers.resolve()} & {Path(source).resolve() for source in sources}:
+        raise InputError(f"{target}: this would overwrite what is read; give another name")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: there is no folder {target.parent}")
+    for file in (target, numbers):
+        folder = file.resolve().parent
+        if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise InputError(f"{file}: it cannot be written")
+    if numbers.exists() and not target.exists():
+        raise InputError(
+            f"{numbers}: the numbers would overwrite this file; move it, or give another name"
+        )
     return target
 
 
 def save(path: str | os.PathLike[str], drawing: Image.Image, record: dict[str, Any]) -> Path:
     """Writes the drawing, and its numbers beside it under the same name with .json.
+
+    A name that is a link stays one: the file that it leads to is replaced.
 
     Raises:
         InputError: See `check`.
@@ -51,10 +60,21 @@ def save(path: str | os.PathLike[str], drawing: Image.Image, record: dict[str, A
     """
     target = check(path)
     numbers = target.with_suffix(".json")
-    with tempfile.TemporaryDirectory(prefix=".jmm-", dir=target.parent) as folder:
-        drawn, written = Path(folder) / "drawing.png", Path(folder) / "numbers.json"
-        drawing.save(drawn)
-        written.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
-        drawn.replace(target)
-        written.replace(numbers)
+    png = BytesIO()
+    drawing.save(png, "PNG")
+    contents = {target.resolve(): png.getvalue(), numbers.resolve(): _json(record)}
+    parts = {file: file.with_name(f".jmm-{secrets.token_hex(8)}.part") for file in contents}
+    try:
+        for file, content in contents.items():
+            parts[file].write_bytes(content)
+        for file, part in parts.items():
+            part.replace(file)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
     return numbers
+
+
+def _json(record: dict[str, Any]) -> bytes:
+    # a file's name may be any bytes; escaped, all of them are ASCII
+    return f"{json.dumps(record)}\n".encode("ascii")

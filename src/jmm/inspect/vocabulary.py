@@ -1,23 +1,21 @@
-"""How a model's vocabulary spells token ids, read from its GGUF file.
-
-Layout: the GGUF specification, version 2 and 3, little-endian.
-"""
+"""How a model's vocabulary spells token ids, read from its GGUF file."""
 
 from __future__ import annotations
 
-import struct
+from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
-_TOKENS = b"tokenizer.ggml.tokens"
-_STRING, _ARRAY = 8, 9
-# Bytes of a value, by GGUF type.
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+from jmm.errors import ModelLoadError
+from jmm.files import read_header
+from jmm.quantizer import layout
+
+_TOKENS = "tokenizer.ggml.tokens"
 _SPACE = "\u2581"  # what SentencePiece vocabularies write for a space
+_KEPT = 2
 
 
 def token_texts(path: str, ids: list[int]) -> list[str]:
-    """Spells tokens.
+    """Spells tokens. The vocabularies of the last two files are kept.
 
     Args:
         path: GGUF file of a language model that has been loaded.
@@ -26,50 +24,28 @@ def token_texts(path: str, ids: list[int]) -> list[str]:
     Returns:
         Per id its text. A token that holds a part of a character shows U+FFFD for it.
 
+    Raises:
+        ModelLoadError: The file is gone, or no longer the one that was loaded.
+
     Example:
         >>> from jmm import demo
         >>> token_texts(str(demo.paths()[0]), [-1])
         ['']
     """
-    spellings = _spellings(path)
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise ModelLoadError(f"{path}: the file is gone ({error.strerror})") from None
+    spellings = _spellings(path, status.st_size, status.st_mtime_ns)
+    if max(ids, default=-1) >= len(spellings):
+        raise ModelLoadError(f"{path}: the file has changed since it was loaded")
     return ["" if id_ < 0 else _spell(spellings[id_]) for id_ in ids]
 
 
-def _spellings(path: str) -> list[str]:
-    with Path(path).open("rb") as file:
-        file.seek(8)
-        _, n_keys = _unpack(file, "<QQ")
-        for _ in range(n_keys):
-            key = _string(file)
-            (kind,) = _unpack(file, "<I")
-            if key == _TOKENS:
-                _, length = _unpack(file, "<IQ")
-                return [_string(file).decode("utf-8", "replace") for _ in range(length)]
-            _skip(file, kind)
-    return []
-
-
-def _skip(file: BinaryIO, kind: int) -> None:
-    if kind == _STRING:
-        _string(file)
-    elif kind == _ARRAY:
-        inner, length = _unpack(file, "<IQ")
-        if inner in _SIZES:
-            file.seek(_SIZES[inner] * length, 1)
-            return
-        for _ in range(length):
-            _skip(file, inner)
-    else:
-        file.seek(_SIZES[kind], 1)
-
-
-def _string(file: BinaryIO) -> bytes:
-    (length,) = _unpack(file, "<Q")
-    return file.read(length)
-
-
-def _unpack(file: BinaryIO, form: str) -> tuple[int, ...]:
-    return struct.unpack(form, file.read(struct.calcsize(form)))
+@lru_cache(maxsize=_KEPT)
+def _spellings(path: str, *_: int) -> list[str]:
+    strings = layout.read_strings(read_header(path), _TOKENS)
+    return [string.decode("utf-8", "replace") for string in strings]
 
 
 def _byte_letters() -> dict[str, int]:

@@ -17,7 +17,10 @@ from jmm.errors import ModelLoadError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jmm.checkpoint import Header
+
 VERSION = 3
+_FIRST_KEY = 24
 _U32, _STRING, _ARRAY = 4, 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, _U32: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
@@ -91,6 +94,58 @@ def u32_array(key: str, values: Sequence[int]) -> bytes:
     return _string(key) + head + struct.pack(f"<{len(values)}I", *values)
 
 
+def tensors_start(header: Header) -> int:
+    """Offset of the first tensor's bytes; the file's size where it has none."""
+    starts = (
+        end - Tensor("", header.dtypes[name], header.shapes[name], 0).size
+        for name, end in header.ends.items()
+    )
+    return min(starts, default=Path(header.path).stat().st_size)
+
+
+def read_strings(header: Header, key: str) -> list[bytes]:
+    """The values of a key that holds an array of strings; none if it is missing.
+
+    Args:
+        header: Of the file, as it is now.
+        key: Its name.
+
+    Raises:
+        ModelLoadError: The file has changed since.
+    """
+    data = _read(header.path, tensors_start(header))
+    try:
+        (n_keys,) = struct.unpack_from("<Q", data, 16)
+        at = _FIRST_KEY
+        for _ in range(n_keys):
+            name, at = _read_string(data, at)
+            kind, item, n_items = struct.unpack_from("<IIQ", data, at)
+            if name == key and (kind, item) == (_ARRAY, _STRING):
+                return _strings(data, at + 16, n_items)
+            at = _skip_value(data, at + 4, kind)
+    except (struct.error, KeyError):
+        raise _changed(header.path) from None
+    return []
+
+
+def _strings(data: bytes, at: int, n_items: int) -> list[bytes]:
+    found = []
+    for _ in range(n_items):
+        (size,) = struct.unpack_from("<Q", data, at)
+        at += 8 + size
+        found.append(data[at - size : at])
+    return found
+
+
+def _read(path: str, n_bytes: int) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(n_bytes)
+
+
+def _changed(path: str) -> ModelLoadError:
+    return ModelLoadError(f"{path}: the header has changed while it was read")
+
+
 def read_layout(path: str, start: int, alignment: int) -> Layout:
     """Reads a header that `_core.read_gguf` has found to be sound.
 
@@ -102,17 +157,15 @@ def read_layout(path: str, start: int, alignment: int) -> Layout:
     Raises:
         ModelLoadError: The file has changed since.
     """
-    with Path(path).open("rb") as file:
-        data = file.read(start)
     try:
-        return _parse(data, start, alignment)
+        return _parse(_read(path, start), start, alignment)
     except (struct.error, KeyError):
-        raise ModelLoadError(f"{path}: the header has changed while it was read") from None
+        raise _changed(path) from None
 
 
 def _parse(data: bytes, start: int, alignment: int) -> Layout:
     n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
-    keys, tensors, at = {}, [], 24
+    keys, tensors, at = {}, [], _FIRST_KEY
     for _ in range(n_keys):
         first = at
         name, at = _read_string(data, at)

@@ -13,7 +13,7 @@ from jmm.checkpoint import Header
 from jmm.errors import InputError
 from jmm.progress import progress_bar
 from jmm.quantizer import writer
-from jmm.quantizer.layout import Layout, Tensor, read_layout
+from jmm.quantizer.layout import Layout, read_layout, tensors_start
 from jmm.quantizer.plan import FILE_TYPES, make_plan
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -129,9 +129,5 @@ def _read(path: PathLike) -> tuple[Header, Layout]:
     n_parts = header.metadata.get("split.count", 1)
     if n_parts != 1:
         raise header.fail(f"it is one of {n_parts} parts; merge them first")
-    start = min(
-        end - Tensor("", header.dtypes[name], header.shapes[name], 0).size
-        for name, end in header.ends.items()
-    )
     alignment = int(header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT))
-    return header, read_layout(header.path, start, alignment)
+    return header, read_layout(header.path, tensors_start(header), alignment)

@@ -4,15 +4,19 @@ const $ = (id) => document.getElementById(id);
 
 // Colours and strengths are those of `jmm heatmap`: red above 0, blue below.
 const RED = [220, 0, 0], BLUE = [0, 60, 220], OPACITY = 0.8;
+const MOST_PICTURES = 8;
 
 let about = null;
-let query = null;          // a text, or a Blob that holds a picture
+let query = null;          // of the hits: {text}, or {picture, name, id}; null for recent files
 let hits = [];
 let shown = -1;            // index of the hit in the viewer
 let layer = "contributions";
 let searching = new AbortController();
 let heating = new AbortController();
-const heats = new Map();   // of the present query, by page
+let leaving = null;          // a step Back that is under way
+let isFollowing = false;     // whether the viewer is closed because the address has changed
+const heats = new Map();     // of the present query, by page
+const pictures = new Map();  // searched by in this session, by the id in the history's state
 
 // --- asking the server ---
 
@@ -29,18 +33,18 @@ async function ask(path, options = {}) {
   return answer;
 }
 
-function askByQuery(path, signal) {
-  const isPicture = query instanceof Blob;
-  const kind = query.type?.startsWith("image/") ? query.type : "application/octet-stream";
+function askByQuery(path, {text, picture}, signal) {
+  const kind = picture?.type.startsWith("image/") ? picture.type : "application/octet-stream";
   return ask(path, {
     method: "POST",
     signal,
-    headers: {"Content-Type": isPicture ? kind : "application/json"},
-    body: isPicture ? query : JSON.stringify({query}),
+    headers: {"Content-Type": picture ? kind : "application/json"},
+    body: picture || JSON.stringify({query: text}),
   });
 }
 
-const pagePath = (kind, hit) => `/${kind}/${hit.content}/${hit.page}`;
+const pageName = (hit) => `${hit.content}/${hit.page}`;
+const pagePath = (kind, hit) => `/${kind}/${pageName(hit)}`;
 
 function say(text, isProblem = false) {
   $("status").textContent = text;
@@ -49,36 +53,62 @@ function say(text, isProblem = false) {
 
 // --- searching ---
 
-async function search() {
+// Shows what answers a query, or, for null, the files that were written to last. The hits of
+// before stay until there are others; the address follows what is shown.
+async function show(wanted, {remember = true} = {}) {
   searching.abort();
   searching = new AbortController();
   const signal = searching.signal;
-  heats.clear();
-  say("Searching…");
+  say(wanted ? "Searching…" : "");
+  let found, now;
   try {
-    const found = await askByQuery("/search", signal);
-    if (signal.aborted) return;
-    hits = found.hits;
-    showResults();
-    say(hits.length ? count(hits.length, "page") + ", best first"
-                    : "Nothing found: the index has no pages. `jmm index` adds some.");
+    [found, now] = await Promise.all([
+      wanted ? askByQuery("/search", wanted, signal) : ask("/recent", {signal}),
+      ask("/about", {signal}),
+    ]);
   } catch (error) {
-    if (signal.aborted) return;
-    hits = [];
-    showResults();
-    takePicture(null);
-    say(error.message, true);
+    if (!signal.aborted) say(withName(error.message, wanted), true);
+    return false;
   }
+  await leaving;
+  if (signal.aborted) return false;
+  [hits, about, query] = [found.hits, now, wanted];
+  heating.abort();
+  heats.clear();
+  closeViewer();
+  if (remember) remind(history.pushState, address(wanted), wanted);
+  document.title = wanted?.text ? `${wanted.text} – jmm` : "jmm";
+  takePicture(wanted);
+  showResults();
+  say(summary());
+  return true;
 }
 
-function searchText(text, remember = true) {
+const address = (wanted) => wanted?.text ? `/?q=${encodeURIComponent(wanted.text)}` : "/";
+
+// A page that is open has an address of its own, and Back closes it.
+function remind(change, url, wanted, isPage = false) {
+  change.call(history, {picture: wanted?.id, isPage}, "", url);
+}
+
+function summary() {
+  const n = hits.length.toLocaleString("en");
+  if (!about.pages) return `${about.folder} has no pages yet. \`jmm index\` adds some.`;
+  if (query && hits.length < about.pages) return `${n} best of ${count(about.pages, "page")}`;
+  if (query) return `${count(hits.length, "page")}, best first`;
+  const how = about.pictures ? "Type, or drop a picture." : "Type to search.";
+  const recent = hits.length ? " Written to last:" : "";
+  return `${count(about.pages, "page")} in ${about.folder}. ${how}${recent}`;
+}
+
+// The server knows a dropped picture by its size alone.
+function withName(message, wanted) {
+  return wanted?.name ? message.replace(/^picture of \d+ bytes/, () => wanted.name) : message;
+}
+
+function searchText(text) {
   text = text.trim();
-  if (!text) return;
-  takePicture(null);
-  query = text;
-  document.title = `${text} – jmm`;
-  if (remember) history.pushState(null, "", `/?q=${encodeURIComponent(text)}`);
-  search();
+  show(text ? {text} : null);
 }
 
 async function searchPicture(file) {
@@ -86,27 +116,27 @@ async function searchPicture(file) {
   if (file.size > about.most_picture_bytes) {
     return say(`${file.name} is larger than ${about.most_picture_bytes / 2 ** 20} MiB.`, true);
   }
+  let picture;
   try {
     // a copy: the file may change before the heat maps are asked for
-    query = new Blob([await file.arrayBuffer()], {type: file.type});
+    picture = new Blob([await file.arrayBuffer()], {type: file.type});
   } catch {
     return say(`${file.name} cannot be read.`, true);
   }
-  $("query").value = "";
-  document.title = "jmm";
-  history.pushState(null, "", "/");
-  takePicture(query, file.name);
-  search();
+  const wanted = {picture, name: file.name, id: crypto.randomUUID()};
+  pictures.set(wanted.id, wanted);
+  if (pictures.size > MOST_PICTURES) pictures.delete(pictures.keys().next().value);
+  if (await show(wanted)) $("query").value = "";
 }
 
-function takePicture(blob, name = "") {
+function takePicture(wanted) {
   const image = $("chip-picture");
   URL.revokeObjectURL(image.src);
-  $("chip").hidden = !blob;
-  $("chip-name").textContent = name;
+  $("chip").hidden = !wanted?.picture;
+  $("chip-name").textContent = wanted?.name || "";
   $("chip-name").hidden = true;
   image.hidden = false;
-  if (blob) image.src = URL.createObjectURL(blob);
+  if (wanted?.picture) image.src = URL.createObjectURL(wanted.picture);
   else image.removeAttribute("src");
 }
 
@@ -116,27 +146,19 @@ $("chip-picture").addEventListener("error", () => {
   $("chip-name").hidden = false;
 });
 
-function clear() {
-  searching.abort();
-  query = null;
-  hits = [];
-  takePicture(null);
-  showResults();
-  greet();
-}
-
-function fromAddress() {
-  if ($("viewer").open) $("viewer").close();
+// Shows what the address and the history's state say.
+async function follow() {
   const text = new URLSearchParams(location.search).get("q") || "";
-  $("query").value = text;
-  if (text) searchText(text, false);
-  else clear();
-}
-
-function greet() {
-  const how = about.pictures ? "Type, or drop a picture." : "Type to search.";
-  say(about.pages ? `${count(about.pages, "page")} in ${about.folder}. ${how}`
-                  : `${about.folder} has no pages yet. \`jmm index\` adds some.`);
+  const wanted = text ? {text} : pictures.get(history.state?.picture) || null;
+  const name = location.hash.slice(1);
+  if (!about || wanted?.text !== query?.text || wanted?.id !== query?.id) {
+    $("query").value = text;
+    if (!await show(wanted, {remember: false})) return;
+  }
+  const index = hits.findIndex((hit) => pageName(hit) === name);
+  if (index >= 0) return open(index, {remember: false});
+  closeViewer();
+  if (name) say(`The page of this address is not among these. ${summary()}`);
 }
 
 function count(n, what) {
@@ -156,6 +178,8 @@ function where(hit) {
   return {picture: "", pdf: `page ${hit.page}`, text: `passage ${hit.page}`}[hit.kind];
 }
 
+const score = (hit) => hit.score === null ? "" : hit.score.toFixed(4);
+
 function showResults() {
   $("results").replaceChildren(...hits.map((hit, index) => {
     const card = make("button", "card");
@@ -166,7 +190,7 @@ function showResults() {
     shot.append(preview(hit));
     const label = make("span", "label");
     const line = make("span", "facts-line");
-    line.append(make("span", "score", hit.score.toFixed(4)), make("span", "where", where(hit)));
+    line.append(make("span", "score", score(hit)), make("span", "where", where(hit)));
     label.append(make("span", "name", hit.name), line);
     card.append(shot, label);
     const item = document.createElement("li");
@@ -202,16 +226,23 @@ async function whyNot(path) {
 
 // --- one page ---
 
-function open(index) {
+async function open(index, {remember = true} = {}) {
+  await leaving;
   if (index < 0 || index >= hits.length) return;
   shown = index;
   const hit = hits[index];
+  if (remember) {
+    const isNew = !$("viewer").open;
+    remind(isNew ? history.pushState : history.replaceState,
+           `${address(query)}#${pageName(hit)}`, query, isNew || history.state?.isPage);
+  }
   heating.abort();
   $("viewer-name").textContent = [hit.name, where(hit)].filter(Boolean).join(", ");
   $("previous").disabled = index === 0;
   $("next").disabled = index === hits.length - 1;
-  $("score").textContent = `${hit.score.toFixed(4)}, rank ${index + 1} of ${hits.length}`;
-  $("score").title = `cosine ${hit.cosine.toFixed(4)}`;
+  const rank = `rank ${(index + 1).toLocaleString("en")} of ${count(about.pages, "page")}`;
+  $("score").textContent = query ? `${score(hit)}, ${rank}` : "";
+  $("score").title = query ? `cosine ${hit.cosine.toFixed(4)}` : "";
   $("paths").textContent = hit.paths.join("\n");
   $("problem").hidden = !hit.problem;
   $("problem").textContent = hit.problem || "";
@@ -219,6 +250,7 @@ function open(index) {
   $("passage").hidden = !isText;
   $("passage").textContent = hit.text;
   $("stage").hidden = true;
+  $("page").removeAttribute("src");
   forgetHeat();
   if (!isText) showPicture(hit);
   if (!$("viewer").open) $("viewer").showModal();
@@ -228,6 +260,7 @@ function open(index) {
 function showPicture(hit) {
   const image = $("page");
   image.onload = () => {
+    if (hit !== hits[shown]) return;
     $("stage").style.setProperty("--ratio", image.naturalWidth / image.naturalHeight);
     $("stage").hidden = false;
   };
@@ -242,6 +275,7 @@ function showPicture(hit) {
 }
 
 async function showHeat(hit) {
+  if (!query) return note(about.heat_maps ? "What matches is drawn here after a search." : "");
   if (hit.kind === "text") return note("Heat maps are drawn over pictures; this is a text.");
   if (!about.heat_maps) {
     return note("No heat map: the model of this index gives one vector per page, none per part.");
@@ -252,11 +286,11 @@ async function showHeat(hit) {
   if (!heats.has(key)) {
     note("Reading the page…");
     try {
-      const heat = await askByQuery(key, signal);
+      const heat = await askByQuery(key, query, signal);
       if (signal.aborted) return;
       heats.set(key, heat);
     } catch (error) {
-      if (!signal.aborted) note(`No heat map: ${error.message}`, true);
+      if (!signal.aborted) note(`No heat map: ${withName(error.message, query)}`, true);
       return;
     }
   }
@@ -311,7 +345,8 @@ function paint() {
 
 function showTokens(heat) {
   const [height, width] = heat.grid;
-  const tokens = heat.tokens.filter((token) => token.text);
+  // around a picture there are markers alone
+  const tokens = query.picture ? [] : heat.tokens.filter((token) => token.text);
   $("tokens").replaceChildren(...tokens.map((token) => {
     const button = make("button", token.cell ? "" : "outside", token.text);
     button.type = "button";
@@ -377,6 +412,14 @@ document.addEventListener("keydown", (event) => {
 $("viewer").addEventListener("close", () => {
   heating.abort();
   cards()[shown]?.focus();
+  if (isFollowing) {
+    isFollowing = false;
+  } else if (history.state?.isPage) {
+    leaving = new Promise((done) => addEventListener("popstate", done, {once: true}));
+    history.back();
+  } else {
+    remind(history.replaceState, address(query), query);
+  }
 });
 $("viewer").addEventListener("click", (event) => {
   if (event.target === $("viewer")) $("viewer").close();  // beside it
@@ -388,14 +431,20 @@ for (const button of $("layers").children) {
   button.addEventListener("click", () => chooseLayer(button.dataset.layer));
 }
 
+function closeViewer() {
+  if (!$("viewer").open) return;
+  isFollowing = true;
+  $("viewer").close();
+}
+
 // --- what is given ---
 
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  if ($("query").value.trim()) searchText($("query").value);
+  searchText($("query").value);
 });
 $("chip-remove").addEventListener("click", () => {
-  clear();
+  searchText("");
   $("query").focus();
 });
 $("choose").addEventListener("click", () => $("file").click());
@@ -421,18 +470,15 @@ document.addEventListener("drop", (event) => {
   if (event.dataTransfer.files.length) searchPicture(event.dataTransfer.files[0]);
 });
 document.addEventListener("paste", (event) => {
-  if (event.clipboardData.files.length) searchPicture(event.clipboardData.files[0]);
+  if (!event.clipboardData.files.length) return;
+  if ($("viewer").open) $("viewer").close();
+  searchPicture(event.clipboardData.files[0]);
 });
-addEventListener("popstate", fromAddress);
+addEventListener("popstate", follow);
 
 async function start() {
-  try {
-    about = await ask("/about");
-  } catch (error) {
-    return say(error.message, true);
-  }
-  $("choose").hidden = !about.pictures;
-  fromAddress();
+  await follow();
+  if (about) $("choose").hidden = !about.pictures;
 }
 
 start();
