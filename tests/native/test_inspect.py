@@ -532,7 +532,6 @@ def test_compare_takes_converted_folders(
     ("command", "options", "message"),
     [
         (["heatmap", "page.png", QUERY, "no/map.png"], [], "there is no folder no"),
-        (["heatmap", "page.png", QUERY, "map.gif"], [], "ends in .png"),
         (["heatmap", "page.png", QUERY, "./page.png"], [], "overwrite what is read"),
         (["compare", "page.png", "page.png"], ["second"], "overwrite what is read"),
         (["heatmap", "page.png", QUERY, "map.png"], [], "gives no token vectors"),
@@ -562,6 +561,9 @@ def test_errors(
     assert [path.name for path in page.parent.iterdir()] == ["page.png"]
 
 
+ONE_MODEL = ["--model", "a", "--mmproj", "b", "--reference", "c"]
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -571,7 +573,12 @@ def test_errors(
         ["compare", "page.png", "out.png", "--model", "a", "--mmproj", "b"],
         ["compare", "page.png", "out.png", *["--model", "a"] * 3, *["--mmproj", "b"] * 3],
         ["compare", "page.png", "out.png", *["--model", "a"] * 2, "--mmproj", "b"],
+        ["heatmap", "page.png", QUERY, "map.gif"],
+        ["heatmap", "page.png", QUERY, "map.png", "--max-pixels", "0"],
+        ["compare", "page.png", "map.gif", *ONE_MODEL],
+        ["compare", "page.png", "map.png", *ONE_MODEL, "--low-pixels", "0"],
         ["demo", "--top", "0"],
+        ["demo", "--output", "map.gif"],
         ["heatmap", "page.png", "a", "out.png", "--page", "1"],
         ["heatmap", "page.pdf", "a", "out.png", "--page", "0"],
     ],

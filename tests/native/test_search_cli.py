@@ -126,6 +126,8 @@ def test_wrong_usage(words: list[str], capsys: Capture) -> None:
         ["search", "x", "a", "--candidates", "-1"],
         ["search", "x", "a", "--open-sheet", "out.jpg"],
         ["search", "x", "--image", "a.pdf", "--page", "0"],
+        ["search", "x", "--image", "a.png", "--page", "1"],
+        ["search", "x", "a", "--page", "1"],
         ["search", "x", "a", "--threads", "0"],
         ["index", "", "--into", "x"],
         ["index", "a", "--into", "x", "--max-pixels", "0"],
@@ -243,7 +245,7 @@ def test_search_by_a_page_of_a_pdf(index: Path, files: Path, capsys: Capture) ->
     assert run(*words, "--page", 3) == 1
     out, err = capsys.readouterr()
     assert json.loads(out).keys() == {"error"}
-    assert "the page cannot be rendered" in err
+    assert "b.pdf: there is no page 3; it has 2" in err
 
 
 def test_a_separate_projector(files: Path, tmp_path: Path, capsys: Capture) -> None:

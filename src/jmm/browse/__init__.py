@@ -7,8 +7,9 @@
 ``library`` answers, ``server`` speaks HTTP, ``static`` is what the browser runs.
 """
 
-from jmm.browse.library import Library, MissingPageError
+from jmm.browse.library import Library
 from jmm.browse.server import Server
 from jmm.browse.turns import BusyError
+from jmm.search import MissingPageError
 
 __all__ = ["BusyError", "Library", "MissingPageError", "Server"]

@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from jmm.browse.library import MissingPageError
 from jmm.browse.turns import AbandonedError, BusyError
 from jmm.errors import InputError, JmmError
+from jmm.search import MissingPageError, page
 
 if TYPE_CHECKING:
     from jmm.browse.server import Server
@@ -30,7 +30,7 @@ _STATIC = {
     "/style.css": ("style.css", "text/css; charset=utf-8"),
     "/script.js": ("script.js", "text/javascript; charset=utf-8"),
 }
-_PAGE = r"(?P<content>[a-z]{1,8}-[0-9a-f]{32})/(?P<number>[0-9]{1,9})"
+_PAGE = rf"(?P<content>{page.CONTENT})/(?P<number>[0-9]{{1,9}})"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -9,25 +9,23 @@ from contextlib import closing
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jmm import arguments
 from jmm.browse.turns import Turns
 from jmm.errors import InputError
 from jmm.images import to_rgb
 from jmm.inspect import heatmap
-from jmm.search import Index, page
+from jmm.search import Index, MissingPageError, Sources, page
 from jmm.search.identity import Identity
 from jmm.search.passages import Passage
+from jmm.search.source import is_unchanged
 from jmm.search.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from PIL import Image
 
     from jmm.search.store import FileRow
-    from jmm.search.walk import Kind
 
 Query: TypeAlias = "str | bytes"
 
@@ -35,24 +33,6 @@ TOP = 50
 MOST_WAITING = 8
 
 _JPEG_QUALITY = 85
-
-
-class MissingPageError(InputError):
-    """A page's file is gone, has changed, or was never in the index."""
-
-
-class _Stamp(NamedTuple):
-    """Tells a file from one that took its place, though that has its size and time."""
-
-    n_bytes: int
-    modified_ns: int
-    changed_ns: int
-    inode: int
-
-    @classmethod
-    def of(cls, path: str) -> _Stamp:
-        status = os.stat(path)
-        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _always() -> bool:
@@ -96,7 +76,7 @@ class Library:
         self._store = Store(index.folder, Identity.of(index.embedder))
         self._files_lock = threading.Lock()
         self._picture_lock = threading.Lock()  # PDFium is for one thread, and memory is limited
-        self._hashed: dict[str, tuple[_Stamp, str]] = {}
+        self._sources = Sources()
 
     def __enter__(self) -> Library:
         return self
@@ -146,13 +126,13 @@ class Library:
         return [self._first_page(content, paths[content]) for content in [*paths][: self._top]]
 
     def _first_page(self, content: str, paths: list[str]) -> dict[str, Any]:
-        kind = _kind(content)
+        kind = page.kind_of(content)
         fields = {"path": paths[0], "paths": tuple(paths), "page": 1, "kind": kind}
         fields |= {"score": None, "cosine": None, "text": "", "start": 0, "content": content}
         told = self._told(fields)
         if kind == "text" and told["problem"] is None:
             try:
-                path, _ = self._find(content, paths)
+                path, _ = self._sources.find(content, paths)
                 with closing(page.read(path, kind, [0], self._index.settings)) as pages:
                     _, found = next(pages, (0, None))
                 if isinstance(found, Passage):
@@ -252,45 +232,24 @@ class Library:
         problem = None
         if hit["kind"] == "text":
             try:
-                self._find(hit["content"], hit["paths"])
+                self._sources.find(hit["content"], hit["paths"])
             except MissingPageError as error:
                 problem = error.message
         told = {**hit, "name": os.path.basename(hit["path"]), "problem": problem}
         return {name: _shown(value) for name, value in told.items()}
 
-    def _source(self, content: str) -> tuple[str, _Stamp]:
+    def _source(self, content: str) -> tuple[str, page.Stamp]:
         """The file that has a content at this moment."""
         if not page.is_content(content):
             raise MissingPageError("there is no such page")
         with self._files_lock:
             self._store.refresh()
             paths = self._store.paths_of([content]).get(content, [])
-        return self._find(content, paths)
-
-    def _find(self, content: str, paths: Iterable[str]) -> tuple[str, _Stamp]:
-        why = "the page is not in the index any more"
-        for path in paths:
-            why = "the file is gone"
-            try:
-                if not Path(path).is_file():
-                    continue
-                stamp = _Stamp.of(path)
-                if self._content(path, stamp, _kind(content)) == content:
-                    return path, stamp
-                why = "the file has changed since it was indexed; `jmm index` reads it again"
-            except OSError as error:
-                why = f"the file cannot be read ({error.strerror})"
-        raise MissingPageError(why)
-
-    def _content(self, path: str, stamp: _Stamp, kind: Kind) -> str:
-        known = self._hashed.get(path)
-        if known is None or known[0] != stamp:
-            known = self._hashed[path] = stamp, page.content_of(path, kind)
-        return known[1]
+        return self._sources.find(content, paths)
 
 
 def _read(path: str, content: str, number: int, settings: page.Settings) -> Path | Image.Image:
-    kind = _kind(content)
+    kind = page.kind_of(content)
     if kind == "text":
         raise MissingPageError("a text has no picture")
     if not 1 <= number <= page.count(path, kind, settings):
@@ -305,29 +264,21 @@ def _read(path: str, content: str, number: int, settings: page.Settings) -> Path
     raise MissingPageError("a text has no picture")
 
 
-def _kind(content: str) -> Kind:
-    return cast("Kind", content.split("-", 1)[0])
-
-
 def _has_pages(row: FileRow) -> bool:
     return row.state == "done" and row.n_pages > 0
 
 
 def _last_written(row: FileRow) -> int:
     try:
-        return _Stamp.of(row.path).modified_ns
+        return page.Stamp.of(row.path).modified_ns
     except OSError:
         return 0
 
 
-def _check(stamp: _Stamp, path: str) -> None:
+def _check(stamp: page.Stamp, path: str) -> None:
     """Refuses what was read from a file that has been written to since it was hashed."""
-    try:
-        if _Stamp.of(path) == stamp:
-            return
-    except OSError:
-        pass
-    raise MissingPageError("the file is being written to")
+    if not is_unchanged(path, stamp):
+        raise MissingPageError("the file is being written to")
 
 
 def _shown(value: Any) -> Any:

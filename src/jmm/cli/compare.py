@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmm import inspect
 from jmm.bundle import is_bundle
-from jmm.cli.options import add_output_options, says
+from jmm.cli.options import add_output_options, add_threads_option, png, positive, says
 from jmm.cli.page import add_page_option, check_page, read_page
 from jmm.embedder import Embedder
 from jmm.inspect import output
@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
         "written, or a GGUF file with its --mmproj.",
     )
     parser.add_argument("image", type=Path, metavar="IMAGE", help="a picture or a PDF")
-    parser.add_argument("out", type=Path, metavar="OUT.png")
+    parser.add_argument("out", type=png, metavar="OUT.png")
     parser.add_argument(
         "--model",
         action="append",
@@ -55,11 +55,13 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     add_page_option(parser)
     parser.add_argument("--profile", metavar="NAME", help="model family; default: from the file")
     parser.add_argument("--task", metavar="NAME", help="one of the profile's tasks")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: the cores allowed")
+    add_threads_option(parser)
     parser.add_argument(
-        "--low-pixels", type=int, metavar="N", help="default: a quarter of the high resolution"
+        "--low-pixels", type=positive, metavar="N", help="default: a quarter of the high resolution"
     )
-    parser.add_argument("--high-pixels", type=int, metavar="N", help="default: the model's limit")
+    parser.add_argument(
+        "--high-pixels", type=positive, metavar="N", help="default: the model's limit"
+    )
     add_output_options(parser)
     parser.set_defaults(fail=parser.error)
     return parser

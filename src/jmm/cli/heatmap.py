@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm import inspect
-from jmm.cli.options import add_model_options, add_output_options, load, says
+from jmm.cli.options import (
+    add_model_options,
+    add_output_options,
+    load,
+    png,
+    positive,
+    says,
+)
 from jmm.cli.page import add_page_option, check_page, is_pdf, read_page
 from jmm.inspect import output
 
@@ -26,11 +33,13 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("path", type=Path, metavar="PAGE", help="a picture or a PDF")
     parser.add_argument("query", metavar="QUERY")
-    parser.add_argument("out", type=Path, metavar="OUT.png")
+    parser.add_argument("out", type=png, metavar="OUT.png")
     add_page_option(parser)
     add_model_options(parser)
     parser.add_argument("--projector", metavar="GGUF", help="multi-vector projector")
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="greatest area of the page")
+    parser.add_argument(
+        "--max-pixels", type=positive, metavar="N", help="greatest area of the page"
+    )
     parser.add_argument(
         "--values",
         choices=("contributions", "similarities"),

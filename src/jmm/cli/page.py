@@ -1,10 +1,11 @@
-"""The picture that `jmm heatmap` and `jmm compare` look at: a file, or a page of a PDF."""
+"""The picture that a command looks at: a file, or a page of a PDF."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jmm.cli.options import positive
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 def add_page_option(parser: argparse.ArgumentParser) -> None:
     """Declares which page of a PDF is meant."""
-    parser.add_argument("--page", type=int, metavar="N", help="of a PDF, from 1 on; default: 1")
+    parser.add_argument(
+        "--page", type=positive, metavar="N", help="of a PDF, from 1 on; default: 1"
+    )
 
 
 def is_pdf(path: Path) -> bool:
@@ -25,12 +28,12 @@ def is_pdf(path: Path) -> bool:
     return path.suffix.lower() == ".pdf"
 
 
-def check_page(arguments: argparse.Namespace, path: Path) -> None:
+def check_page(arguments: argparse.Namespace, path: Path | None) -> None:
     """Ends the command for wrong usage where the page makes no sense."""
-    if arguments.page is not None and not is_pdf(path):
+    if arguments.page is not None and path is None:
+        arguments.fail("--page is for a PDF, and none is given")
+    if arguments.page is not None and path is not None and not is_pdf(path):
         arguments.fail(f"--page is for PDFs, and {path} is none by its name")
-    if arguments.page is not None and arguments.page < 1:
-        arguments.fail(f"--page is {arguments.page}; pages are counted from 1")
 
 
 def read_page(arguments: argparse.Namespace, path: Path, embedder: Embedder) -> Path | Image.Image:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jmm.cli import output
 from jmm.cli.index import opened
 from jmm.cli.options import add_model_options, add_output_options, png, positive
+from jmm.cli.page import add_page_option, check_page, read_page
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     query.add_argument(
         "--image", type=Path, metavar="FILE", help="search by this picture, or page of a PDF"
     )
-    parser.add_argument(
-        "--page", type=positive, default=1, metavar="N", help="of a PDF given by --image (1)"
-    )
+    add_page_option(parser)
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="pages (10)")
     parser.add_argument(
         "--candidates",
@@ -52,34 +51,27 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     add_model_options(parser, "that of the index")
     parser.add_argument("--projector", metavar="GGUF", help="multi-vector projector")
     add_output_options(parser)
+    parser.set_defaults(fail=parser.error)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Searches, and prints what was found."""
     sheet = arguments.open_sheet
+    check_page(arguments, arguments.image)
     if sheet is not None:
         output.check(sheet, arguments.image)
     with opened(arguments.folder, arguments) as index:
         if sheet is not None and sheet in index:
             raise InputError(f"{sheet}: this would overwrite what is indexed; give another name")
-        query = _query(index, arguments)
+        query: Any = arguments.query
+        if arguments.image is not None:
+            query = read_page(arguments, arguments.image, index.embedder)
         hits = index.search(query, top=arguments.top, candidates=arguments.candidates)
         _print(hits, arguments)
         if sheet is not None:
             _write_sheet(sheet, query, hits, index, arguments)
     return 0
-
-
-def _query(index: Index, arguments: argparse.Namespace) -> Any:
-    image = arguments.image
-    if image is None:
-        return arguments.query
-    if image.suffix.lower() != ".pdf":
-        return image
-    from jmm.search import page
-
-    return page.picture(str(image), "pdf", arguments.page - 1, index.settings)
 
 
 def _print(hits: list[Hit], arguments: argparse.Namespace) -> None:

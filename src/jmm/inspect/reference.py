@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm.errors import InputError, MissingExtraError, ModelLoadError
+from jmm.errors import InputError, ModelLoadError
+from jmm.extras import needed
 
 if TYPE_CHECKING:
     from jmm.trace import Trace
@@ -37,13 +37,8 @@ class Reference:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         _check_type(Path(folder))
-        try:
-            self._torch: Any = import_module("torch")
-            transformers: Any = import_module("transformers")
-        except ImportError as error:
-            raise MissingExtraError(
-                f"the reference needs {error.name}: pip install {error.name}"
-            ) from None
+        self._torch: Any = needed("torch", "the reference")
+        transformers: Any = needed("transformers", "the reference")
         try:
             with _quiet(transformers.utils.logging):
                 net, found = transformers.AutoModelForImageTextToText.from_pretrained(

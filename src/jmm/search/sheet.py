@@ -6,10 +6,11 @@ import os
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from jmm.errors import InputError
 from jmm.images import to_rgb
+from jmm.inspect.lettering import lettering
 from jmm.search import page
 from jmm.search.source import MissingPageError, Sources, is_unchanged
 
@@ -129,11 +130,9 @@ def _draw_hit(
 def _write(
     sheet: Image.Image, corner: tuple[int, int], lines: list[str], n_chars: int, height: int
 ) -> None:
-    # a name of bytes that are no UTF-8 has characters that cannot be drawn
-    shown = [line.encode("utf-8", "replace").decode() for line in lines]
-    wrapped = [part for line in shown for part in textwrap.wrap(line, n_chars) or [""]]
+    wrapped = [part for line in lines for part in textwrap.wrap(line, n_chars) or [""]]
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(_FONT_SIZE)
     for number, line in enumerate(wrapped[: height // _LINE_HEIGHT]):
         place = corner[0], corner[1] + number * _LINE_HEIGHT
-        draw.text(place, line, fill=_INK, font=font)
+        font, shown = lettering(line, _FONT_SIZE)
+        draw.text(place, shown, fill=_INK, font=font)
