@@ -534,7 +534,7 @@ def test_choose(new_page: Callable[..., Any], server: Server, files: Path) -> No
     assert names(page)[0] == PATHS["picture"]
 
 
-def test_what_is_no_picture(new_page: Callable[..., Any], server: Server) -> None:
+def test_what_is_no_picture(new_page: Callable[..., Any], server: Server, files: Path) -> None:
     page = new_page(server)
     ask(page)
     found = names(page)
@@ -545,6 +545,8 @@ def test_what_is_no_picture(new_page: Callable[..., Any], server: Server) -> Non
     assert not page.is_visible("#chip")
     assert names(page) == found, "what was found before stays"
     assert page.input_value("#query") == QUERY
+    drop(page, "report.pdf", (files / PATHS["pdf"]).read_bytes(), "application/pdf")
+    wait_for(page, "#status.problem", "report.pdf: this is a PDF; search by a picture of one of")
     page.evaluate("about.most_picture_bytes = 2 ** 20")
     drop(page, "large.png", 2**20 + 1, "image/png")
     wait_for(page, "#status.problem", "large.png is larger than 1 MiB.")

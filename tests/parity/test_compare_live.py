@@ -98,6 +98,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     for text, message in (
         ('{"model_type": "qwen2_5_vl"}', "transformers cannot load it"),
         ('{"model_type": "llava"}', "model_type is 'llava'; known are qwen2_vl, qwen2_5_vl"),
+        ('{"model_type": "qwen2_5_vl", "text_config": {"hidden_size": "x"}}', "cannot load it"),
         ("{}", "model_type is None"),
         ("[]", "model_type is None"),
         ("{", "config.json: the file cannot be read"),

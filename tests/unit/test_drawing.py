@@ -131,6 +131,12 @@ def test_contact_sheet() -> None:
     assert sheet.getpixel((12 + 50, top + 168 + 50)) == (255, 0, 0)
 
 
+@pytest.mark.parametrize("rows", [[], [SheetRow("a title", [])]])
+def test_a_sheet_of_nothing(rows: list[SheetRow]) -> None:
+    with pytest.raises(InputError, match="no picture to draw"):
+        contact_sheet(rows)
+
+
 def test_output_is_two_files(tmp_path: Path) -> None:
     record = {"query": "naïve 数", "values": [0.1, 2.5e-9]}
     written = output.save(tmp_path / "a.png", page(2, 2), record)

@@ -161,7 +161,7 @@ class Library:
             AbandonedError: The answer is not wanted any more.
         """
         with self._turns.place():
-            asked = query() if callable(query) else query
+            asked = _asked(query)
             with self._turns.turn(is_wanted):
                 hits = self._index.search(asked, top=self._top)
         return [self._told(asdict(hit)) for hit in hits]
@@ -185,7 +185,7 @@ class Library:
         with self._picture_lock:
             picture = to_rgb(_read(path, content, number, settings))
             picture.thumbnail((side, side))
-        _check(stamp, path)
+        _check(path, stamp)
         file = BytesIO()
         picture.save(file, "JPEG", quality=_JPEG_QUALITY)
         return file.getvalue()
@@ -220,12 +220,12 @@ class Library:
         path, stamp = self._source(content)
         modes = bool(embedder.info["reference_modes"])
         with self._turns.place():
-            asked = query() if callable(query) else query
+            asked = _asked(query)
             with self._turns.turn(is_wanted):
                 with self._picture_lock:
                     source = _read(path, content, number, self._index.settings)
                     picture = to_rgb(source, reference_modes=modes)
-                _check(stamp, path)
+                _check(path, stamp)
                 return heatmap(embedder, picture, asked).record()
 
     def _told(self, hit: dict[str, Any]) -> dict[str, Any]:
@@ -264,6 +264,16 @@ def _read(path: str, content: str, number: int, settings: page.Settings) -> Path
     raise MissingPageError("a text has no picture")
 
 
+def _asked(query: Query | Callable[[], Query]) -> Query:
+    asked = query() if callable(query) else query
+    if isinstance(asked, bytes) and asked.startswith(b"%PDF-"):
+        raise InputError(
+            f"picture of {len(asked)} bytes: this is a PDF; search by a picture of one of its "
+            "pages, or `jmm index` it"
+        )
+    return asked
+
+
 def _has_pages(row: FileRow) -> bool:
     return row.state == "done" and row.n_pages > 0
 
@@ -275,7 +285,7 @@ def _last_written(row: FileRow) -> int:
         return 0
 
 
-def _check(stamp: page.Stamp, path: str) -> None:
+def _check(path: str, stamp: page.Stamp) -> None:
     """Refuses what was read from a file that has been written to since it was hashed."""
     if not is_unchanged(path, stamp):
         raise MissingPageError("the file is being written to")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
+from jmm.errors import InputError
 from jmm.inspect.lettering import Font, lettering
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def framed(picture: Image.Image) -> Image.Image:
 
 def with_notes(picture: Image.Image, notes: Sequence[str]) -> Image.Image:
     """A picture with lines of text beneath; it keeps its place at the top left."""
-    lines = [line for note in notes for line in _wrapped(note, picture.width - GAP)]
+    lines = [line for note in notes for line in wrapped(note, picture.width - GAP)]
     step = TEXT_SIZE + 6
     sheet = Image.new("RGB", (picture.width, picture.height + step * len(lines) + GAP), PAPER)
     sheet.paste(picture, (0, 0))
@@ -164,11 +165,14 @@ def contact_sheet(rows: Sequence[SheetRow], side: int = 160) -> Image.Image:
     """Pictures in rows, each row under its title.
 
     Args:
-        rows: At least one, with at least one picture among them.
+        rows: With at least one picture among them.
         side: Pixels of the square that each picture is fitted into.
 
     Returns:
         RGB.
+
+    Raises:
+        InputError: There is no picture.
 
     Example:
         >>> cell = SheetCell(Image.new("RGB", (84, 84), "red"), "+0.91", marked=True)
@@ -177,7 +181,9 @@ def contact_sheet(rows: Sequence[SheetRow], side: int = 160) -> Image.Image:
     """
     step = TEXT_SIZE + 6
     height = step + side + step + GAP
-    n_columns = max(len(row.cells) for row in rows)
+    n_columns = max((len(row.cells) for row in rows), default=0)
+    if n_columns == 0:
+        raise InputError("there is no picture to draw")
     size = GAP + n_columns * (side + GAP), GAP + len(rows) * (height + GAP)
     sheet = Image.new("RGB", size, PAPER)
     canvas = ImageDraw.Draw(sheet)
@@ -207,10 +213,17 @@ def _paste(
     canvas.rectangle(box, outline=MARK if cell.marked else FAINT, width=4 if cell.marked else 1)
 
 
-def _wrapped(note: str, width: float) -> Iterator[tuple[Font, str]]:
+def wrapped(note: str, width: float, most_lines: int = MOST_LINES) -> Iterator[tuple[Font, str]]:
+    """Cuts a text into lines, each with its font; what needs more lines ends in "...".
+
+    Args:
+        note: Blanks are one space.
+        width: Of a line, in pixels.
+        most_lines: Lines to give, from 1 on.
+    """
     font, text = lettering(note, TEXT_SIZE)
     words = text.split()
-    for _ in range(MOST_LINES - 1):
+    for _ in range(most_lines - 1):
         n_words = 1
         while n_words < len(words) and font.getlength(" ".join(words[: n_words + 1])) <= width:
             n_words += 1

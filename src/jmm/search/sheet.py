@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw
 
 from jmm.errors import InputError
 from jmm.images import to_rgb
-from jmm.inspect.lettering import lettering
+from jmm.inspect.drawing import wrapped
 from jmm.search import page
 from jmm.search.source import MissingPageError, Sources, is_unchanged
 
@@ -24,9 +23,8 @@ _CELL = 260, 300
 _LABEL_HEIGHT = 48
 _MARGIN = 16
 _HEAD_HEIGHTS = 44, 140  # of a text, of a picture
-_FONT_SIZE = 16
 _LINE_HEIGHT = 22
-_LINE_CHARS = 30
+_NAME_CHARS = 26
 _INK, _PALE, _PAPER = "#202020", "#ededed", "#ffffff"
 _EDGE = "#b0b0b0"
 
@@ -70,13 +68,13 @@ def contact_sheet(query: Any, hits: Sequence[Hit], settings: page.Settings) -> I
 def _draw_query(sheet: Image.Image, query: Any, height: int) -> None:
     corner = _MARGIN, _MARGIN
     if isinstance(query, str):
-        _write(sheet, corner, [f"Query: {query}"], sheet.width // 10, height)
+        _write(sheet, corner, [f"Query: {query}"], sheet.width - 2 * _MARGIN, height)
         return
     picture = to_rgb(query).copy()
     picture.thumbnail((sheet.width // 2, height))
     sheet.paste(picture, corner)
     right = corner[0] + picture.width + _MARGIN
-    _write(sheet, (right, _MARGIN), ["Query: this picture"], _LINE_CHARS, height)
+    _write(sheet, (right, _MARGIN), ["Query: this picture"], sheet.width - right, height)
 
 
 def _picture(hit: Hit, sources: Sources, settings: page.Settings) -> Image.Image | str | None:
@@ -109,30 +107,30 @@ def _draw_hit(
     draw = ImageDraw.Draw(sheet)
     if picture is None:
         draw.rectangle(frame, fill=_PAPER, outline=_EDGE)
-        _write(sheet, (left + 8, top + 8), hit.text.splitlines(), _LINE_CHARS, height - 16)
+        _write(sheet, (left + 8, top + 8), hit.text.splitlines(), width - 16, height - 16)
     else:
         draw.rectangle(frame, fill=_PALE, outline=_EDGE)
         if isinstance(picture, str):
-            _write(sheet, (left + 8, top + 8), [picture], _LINE_CHARS, height)
+            _write(sheet, (left + 8, top + 8), [picture], width - 16, height)
         else:
             place = left + (width - picture.width) // 2, top + (height - picture.height) // 2
             sheet.paste(picture, place)
             right, bottom = place[0] + picture.width - 1, place[1] + picture.height - 1
             draw.rectangle((*place, right, bottom), outline=_EDGE)
     name = os.path.basename(hit.path)
-    if len(name) > _LINE_CHARS:
-        name = f"{name[:14]}...{name[-13:]}"
+    if len(name) > _NAME_CHARS:
+        name = f"{name[:12]}...{name[-11:]}"
     number = {"picture": "", "pdf": f"  page {hit.page}", "text": f"  passage {hit.page}"}[hit.kind]
     labels = [f"{rank}.  {hit.score:+.4f}{number}", name]
-    _write(sheet, (left, top + height + 2), labels, _LINE_CHARS + 2, _LABEL_HEIGHT)
+    _write(sheet, (left, top + height + 2), labels, width, _LABEL_HEIGHT)
 
 
 def _write(
-    sheet: Image.Image, corner: tuple[int, int], lines: list[str], n_chars: int, height: int
+    sheet: Image.Image, corner: tuple[int, int], lines: list[str], width: int, height: int
 ) -> None:
-    wrapped = [part for line in lines for part in textwrap.wrap(line, n_chars) or [""]]
     draw = ImageDraw.Draw(sheet)
-    for number, line in enumerate(wrapped[: height // _LINE_HEIGHT]):
+    n_lines = height // _LINE_HEIGHT
+    rows = [row for line in lines[:n_lines] for row in wrapped(line, width, n_lines)]
+    for number, (font, row) in enumerate(rows[:n_lines]):
         place = corner[0], corner[1] + number * _LINE_HEIGHT
-        font, shown = lettering(line, _FONT_SIZE)
-        draw.text(place, shown, fill=_INK, font=font)
+        draw.text(place, row, fill=_INK, font=font)
