@@ -55,3 +55,7 @@ def test_a_deep_tree(tmp_path: Path) -> None:
         deepest.mkdir()
     (deepest / "a.txt").write_text("")
     assert len(found(tmp_path)) == 1
+    (deepest / "a.txt").unlink()
+    while deepest != tmp_path:  # pytest's own removal would recurse
+        deepest.rmdir()
+        deepest = deepest.parent
