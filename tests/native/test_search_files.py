@@ -14,9 +14,8 @@ from PIL import Image
 
 from jmm import Embedder, InputError, ModelLoadError, OutOfMemoryError, demo
 from jmm.files import read_header
-from jmm.search import Index, MissingPageError, Sources, contact_sheet, page
+from jmm.search import Index, MissingPageError, Sources, adding, contact_sheet, page
 from jmm.search import encode as encode_module
-from jmm.search import index as index_module
 from jmm.search.walk import Kind
 from support import search
 
@@ -203,14 +202,14 @@ def test_a_copy_stands_in_for_a_file_that_changes(
     names = {name: tmp_path / f"{name}.png" for name in ("changed", "deleted", "kept")}
     for path in names.values():
         search.save_picture(path, 0)
-    pages_of = index_module._pages
+    pages_of = adding._pages
 
     def meanwhile(*words: object) -> object:
         names["deleted"].unlink()
         search.save_picture(names["changed"], 1)
         return pages_of(*words)
 
-    monkeypatch.setattr(index_module, "_pages", meanwhile)
+    monkeypatch.setattr(adding, "_pages", meanwhile)
     with Index(tmp_path / "index", embedder) as index:
         report = index.add(names.values())
         assert (report.n_files, report.n_pages) == (1, 1)

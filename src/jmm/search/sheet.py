@@ -17,7 +17,7 @@ from jmm.search.source import MissingPageError, Sources, is_unchanged
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jmm.search.index import Hit
+    from jmm.search.results import Hit
 
 _COLUMNS = 5
 _CELL = 260, 300
