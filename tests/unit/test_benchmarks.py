@@ -17,6 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import bench_image  # noqa: E402
+import bench_load  # noqa: E402
 import bench_maxsim  # noqa: E402
 import bench_preprocess  # noqa: E402
 import bench_quantize  # noqa: E402
@@ -380,3 +381,9 @@ def test_kept_results(path: Path) -> None:
 
 def test_results_are_kept() -> None:
     assert {path.stem for path in RESULTS} >= {"maxsim", "quantize", "stream", "tasks"}
+
+
+def test_load_table() -> None:
+    turns = [dict.fromkeys(bench_load.COLUMNS, seconds) for seconds in (0.3, 0.1, 0.2)]
+    last = bench_load.tables({"repetitions": turns}).splitlines()[-1]
+    assert last.replace(" ", "") == "|built-inmodel|200|200|200|"
