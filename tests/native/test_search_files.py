@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from PIL import Image
 
 from jmm import Embedder, InputError, ModelLoadError, OutOfMemoryError, demo
 from jmm.files import read_header
-from jmm.search import Index, MissingPageError, Sources, adding, contact_sheet, page
+from jmm.search import Hit, Index, MissingPageError, Sources, adding, contact_sheet, page
 from jmm.search import encode as encode_module
 from jmm.search.walk import Kind
 from support import search
@@ -382,3 +383,21 @@ def test_a_white_page_has_a_frame(tmp_path: Path, embedder: Embedder) -> None:
         sheet = pixels(contact_sheet("a", index.search("a"), index.settings))
     frame = np.argwhere((sheet == (176, 176, 176)).all(axis=2))
     assert len(frame) >= 4 * 55
+
+
+@pytest.mark.parametrize(
+    "text", ["W" * 3000, "ill ill " * 400, "WWWW iiii " * 300, "é大 " * 500, "", "\n\na\n"]
+)
+def test_a_text_stays_in_its_cell(text: str) -> None:
+    hit = Hit("a.txt", ("a.txt",), 1, "text", 0.5, 0.5, text)
+    with_text, without = (
+        pixels(contact_sheet("a", hits, page.Settings(99, 99)))
+        for hits in ([hit], [replace(hit, text="")])
+    )
+    changed = np.argwhere((with_text != without).any(axis=2))
+    assert (len(changed) > 0) is bool(text)
+    if text:
+        assert changed[:, 1].max() < 16 + 260 - 8
+        assert changed[:, 0].max() < 76 + 300
+    if len(text) > 1000:
+        assert changed[:, 1].max() > 16 + 260 - 80
