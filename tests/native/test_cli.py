@@ -390,7 +390,7 @@ def test_any_name_can_be_printed(encoding: str, pictures: list[Path]) -> None:
         "latin-1": b"Gr\xf6\xdfe \\u5927",
         "utf-8": "Größe 大".encode(),
     }[encoding]
-    assert done.stdout.rpartition(b"/")[2] == name + b"\x7f\xff.png\n"
+    assert done.stdout.rpartition(b"/")[2] == name + b"\\x7f\xff.png\n"
     done = subprocess.run([*words, "--json"], capture_output=True, check=False, env=env)
     (entry,) = json.loads(done.stdout)["files"]
     assert entry["file"].encode().endswith("Größe 大\x7f\\xff.png".encode())

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from jmm import Embedder, InputError
 from jmm.errors import MissingExtraError
 from jmm.images import to_rgb
-from jmm.search import Index, contact_sheet, page, store
-from jmm.search import index as index_module
+from jmm.search import Index, adding, contact_sheet, page, store
 from jmm.search.encode import Encoded
 from jmm.search.store import Store
 from subprocess_case import run
@@ -163,9 +162,9 @@ def test_changed_removed_renamed_and_copied_files(
 ) -> None:
     folder = tmp_path / "index"
     embedded: list[object] = []
-    encode = index_module.encode
+    encode = adding.encode
     monkeypatch.setattr(
-        index_module, "encode", lambda model, items: embedded.extend(items) or encode(model, items)
+        adding, "encode", lambda model, items: embedded.extend(items) or encode(model, items)
     )
     with Index(folder, embedder) as index:
         index.add(files)
@@ -279,7 +278,7 @@ def test_a_file_that_changes_meanwhile(
     tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = search.save_picture(tmp_path / "a.png", 0)
-    encode = index_module.encode
+    encode = adding.encode
 
     def meanwhile(model: Embedder, items: list[object]) -> list[object]:
         search.save_picture(path, 1)
@@ -287,10 +286,10 @@ def test_a_file_that_changes_meanwhile(
         return encode(model, items)
 
     with Index(tmp_path / "index", embedder) as index:
-        monkeypatch.setattr(index_module, "encode", meanwhile)
+        monkeypatch.setattr(adding, "encode", meanwhile)
         assert "written to" in index.add(path).failed[str(path)]
         assert len(index) == 0
-        monkeypatch.setattr(index_module, "encode", encode)
+        monkeypatch.setattr(adding, "encode", encode)
         assert index.add(path).failed == {}
         assert index.search(search.picture(1))[0].cosine == pytest.approx(1, abs=1e-4)
 
@@ -511,7 +510,7 @@ def test_small_commits_are_gathered(
     files: Path, tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "index"
-    monkeypatch.setattr(index_module, "_CHUNK", 4)
+    monkeypatch.setattr(adding, "_CHUNK", 4)
     with Index(folder, embedder) as index:
         index.add(files)
         before = index.search("rain", top=100)
@@ -563,8 +562,8 @@ def test_ended_before_or_after_every_commit(
     files: Path, tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second run makes the same index, and embeds what is missing alone."""
-    monkeypatch.setattr(index_module, "_CHUNK", 12)
-    monkeypatch.setattr(index_module, "encode", lambda _, items: list(map(drawn, items)))
+    monkeypatch.setattr(adding, "_CHUNK", 12)
+    monkeypatch.setattr(adding, "encode", lambda _, items: list(map(drawn, items)))
     wanted = expected(files, tmp_path / "whole", embedder)
     (files / "gone.txt").write_text("gone", encoding="utf-8")
     left = 0
@@ -611,7 +610,7 @@ def test_ended_before_or_after_every_commit(
 
 KILLED = """
 import random
-from jmm.search import Index, index as module
+from jmm.search import Index, adding as module
 from jmm.search.encode import Encoded
 from jmm.search.store import Store
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,8 @@ from PIL import Image
 
 from jmm import Embedder, InputError, ModelLoadError, OutOfMemoryError, demo
 from jmm.files import read_header
-from jmm.search import Index, MissingPageError, Sources, contact_sheet, page
+from jmm.search import Hit, Index, MissingPageError, Sources, adding, contact_sheet, page
 from jmm.search import encode as encode_module
-from jmm.search import index as index_module
 from jmm.search.walk import Kind
 from support import search
 
@@ -203,14 +203,14 @@ def test_a_copy_stands_in_for_a_file_that_changes(
     names = {name: tmp_path / f"{name}.png" for name in ("changed", "deleted", "kept")}
     for path in names.values():
         search.save_picture(path, 0)
-    pages_of = index_module._pages
+    pages_of = adding._pages
 
     def meanwhile(*words: object) -> object:
         names["deleted"].unlink()
         search.save_picture(names["changed"], 1)
         return pages_of(*words)
 
-    monkeypatch.setattr(index_module, "_pages", meanwhile)
+    monkeypatch.setattr(adding, "_pages", meanwhile)
     with Index(tmp_path / "index", embedder) as index:
         report = index.add(names.values())
         assert (report.n_files, report.n_pages) == (1, 1)
@@ -383,3 +383,21 @@ def test_a_white_page_has_a_frame(tmp_path: Path, embedder: Embedder) -> None:
         sheet = pixels(contact_sheet("a", index.search("a"), index.settings))
     frame = np.argwhere((sheet == (176, 176, 176)).all(axis=2))
     assert len(frame) >= 4 * 55
+
+
+@pytest.mark.parametrize(
+    "text", ["W" * 3000, "ill ill " * 400, "WWWW iiii " * 300, "é大 " * 500, "", "\n\na\n"]
+)
+def test_a_text_stays_in_its_cell(text: str) -> None:
+    hit = Hit("a.txt", ("a.txt",), 1, "text", 0.5, 0.5, text)
+    with_text, without = (
+        pixels(contact_sheet("a", hits, page.Settings(99, 99)))
+        for hits in ([hit], [replace(hit, text="")])
+    )
+    changed = np.argwhere((with_text != without).any(axis=2))
+    assert (len(changed) > 0) is bool(text)
+    if text:
+        assert changed[:, 1].max() < 16 + 260 - 8
+        assert changed[:, 0].max() < 76 + 300
+    if len(text) > 1000:
+        assert changed[:, 1].max() > 16 + 260 - 80

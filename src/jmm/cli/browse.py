@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import webbrowser
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jmm.cli.index import opened
 from jmm.cli.options import add_model_options, add_output_options, port, positive
+from jmm.cli.output import print_json
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell(url: str, about: dict[str, object], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print(json.dumps({"url": url, **about}), flush=True)
+        print_json(arguments, {"url": url, **about})
     elif arguments.quiet:
         print(url, flush=True)
     else:

@@ -108,7 +108,7 @@ def framed(picture: Image.Image) -> Image.Image:
 
 def with_notes(picture: Image.Image, notes: Sequence[str]) -> Image.Image:
     """A picture with lines of text beneath; it keeps its place at the top left."""
-    lines = [line for note in notes for line in wrapped(note, picture.width - GAP)]
+    lines = [line for note in notes for line in _wrapped(note, picture.width - GAP)]
     step = TEXT_SIZE + 6
     sheet = Image.new("RGB", (picture.width, picture.height + step * len(lines) + GAP), PAPER)
     sheet.paste(picture, (0, 0))
@@ -213,17 +213,10 @@ def _paste(
     canvas.rectangle(box, outline=MARK if cell.marked else FAINT, width=4 if cell.marked else 1)
 
 
-def wrapped(note: str, width: float, most_lines: int = MOST_LINES) -> Iterator[tuple[Font, str]]:
-    """Cuts a text into lines, each with its font; what needs more lines ends in "...".
-
-    Args:
-        note: Blanks are one space.
-        width: Of a line, in pixels.
-        most_lines: Lines to give, from 1 on.
-    """
+def _wrapped(note: str, width: float) -> Iterator[tuple[Font, str]]:
     font, text = lettering(note, TEXT_SIZE)
     words = text.split()
-    for _ in range(most_lines - 1):
+    for _ in range(MOST_LINES - 1):
         n_words = 1
         while n_words < len(words) and font.getlength(" ".join(words[: n_words + 1])) <= width:
             n_words += 1

@@ -8,7 +8,8 @@ Needs ``lancedb``, and ``pypdfium2`` for PDFs.
 """
 
 from jmm.search.failure import StoreError
-from jmm.search.index import Hit, Index, Report
+from jmm.search.index import Index
+from jmm.search.results import Hit, Report
 from jmm.search.sheet import contact_sheet
 from jmm.search.source import MissingPageError, Sources
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,88 +15,14 @@ from jmm.embedder import Embedder
 from jmm.errors import InputError, JmmError
 from jmm.pictures import is_picture
 from jmm.progress import progress_bar
-from jmm.search import page, plan, record
-from jmm.search.encode import Encoded, encode
+from jmm.search import adding, page, plan, record
+from jmm.search.encode import Encoded
 from jmm.search.identity import Identity
-from jmm.search.passages import Passage, most_bytes
-from jmm.search.source import is_unchanged
-from jmm.search.store import (
-    FileRow,
-    PageRow,
-    Store,
-    check_installed,
-)
+from jmm.search.passages import most_bytes
+from jmm.search.results import Hit, Report
+from jmm.search.store import PageRow, Store, check_installed
 from jmm.search.walk import Kind, kind_of
 from jmm.vectors import maxsim
-
-# What is embedded and written together: 16 pictures, or 64 passages.
-_CHUNK = 64
-_PICTURE = 4
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A page that was found.
-
-    Attributes:
-        path: A file that has it, the first of ``paths``.
-        paths: All files that have it by name, those that are reached through a link last.
-        page: Its number from 1: of a PDF's page, of a text's passage; 1 for a picture.
-        kind: "picture", "pdf" or "text".
-        score: What it is ranked by: MaxSim for a model with token vectors, else `cosine`.
-        cosine: Dot product of the pooled vectors.
-        text: The passage; empty for pictures and PDFs.
-        start: First character of the passage in its file.
-        content: Of the file: its kind and a hash of its bytes. With ``page`` it names the page.
-    """
-
-    path: str
-    paths: tuple[str, ...]
-    page: int
-    kind: Kind
-    score: float
-    cosine: float
-    text: str = ""
-    start: int = 0
-    content: str = ""
-
-    def __repr__(self) -> str:
-        page = "" if self.kind == "picture" else f", page={self.page}"
-        return f"Hit({self.score:+.4f}, {self.path!r}{page})"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `Index.add` has done.
-
-    Attributes:
-        n_pages: Pages that were embedded.
-        n_files: Files that are new or have changed, and are in now.
-        n_unchanged: Files that were in already.
-        n_renamed: Files that were in under a path that is no more.
-        n_removed: Paths that were forgotten, since they are no more.
-        failed: Files that are not in, or lack pages, and why.
-        passed_over: Files in folders that are not read, by suffix in lower case.
-    """
-
-    n_pages: int = 0
-    n_files: int = 0
-    n_unchanged: int = 0
-    n_renamed: int = 0
-    n_removed: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    passed_over: dict[str, int] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        counts = {name: value for name, value in vars(self).items() if isinstance(value, int)}
-        counts |= {"failed": len(self.failed), "passed_over": sum(self.passed_over.values())}
-        return f"Report({', '.join(f'{name}={value}' for name, value in counts.items())})"
-
-
-class _Page(NamedTuple):
-    work: plan.Work
-    number: int
-    content: Any
 
 
 class Index:
@@ -292,7 +216,9 @@ class Index:
         embedding = partial(bar, unit="page", label="embedding pages")
         with self._store.writing():
             todo = plan.make(self._store, roots, self._kinds(), self.settings, looking)
-            n_pages, n_files = self._embed(todo, embedding)
+            n_pages, n_files = adding.embed(
+                self._store, self._embedder, todo, self.settings, embedding
+            )
             self._store.tidy()
         return Report(
             n_pages,
@@ -357,57 +283,8 @@ class Index:
         self._store.refresh()
         return _in_order(self._store.paths_of([content]).get(content, []))
 
-    # --- adding ---
-
     def _kinds(self) -> tuple[Kind, ...]:
         return ("text",) if self._embedder.info["mmproj"] is None else ("picture", "pdf", "text")
-
-    def _embed(
-        self, todo: plan.Plan, bar: Callable[[int], AbstractContextManager[Callable[[int], Any]]]
-    ) -> tuple[int, int]:
-        for work in todo.works:
-            work.n_open = len(work.missing)
-        works = [work for work in todo.works if work.missing]
-        n_files = self._finish([work for work in todo.works if not work.missing], todo)
-        n_pages = 0
-        with (
-            bar(sum(work.n_open for work in works)) as advance,
-            closing(_pages(works, self.settings)) as pages,
-        ):
-            for chunk in _chunks(pages):
-                n_pages += self._embed_chunk(chunk)
-                touched = {id(item.work): item.work for item in chunk}.values()
-                n_files += self._finish([work for work in touched if not work.n_open], todo)
-                advance(len(chunk))
-        return n_pages, n_files
-
-    def _embed_chunk(self, chunk: list[_Page]) -> int:
-        good = [item for item in chunk if not isinstance(item.content, Exception)]
-        results = encode(self._embedder, [_document(item.content) for item in good]) if good else []
-        rows = []
-        for item, result in zip(good, results, strict=True):
-            if isinstance(result, JmmError):
-                item.work.errors[item.number] = _told(result, item.work)
-            elif item.work.is_sound():
-                rows.append(_row(item, result))
-        for item in chunk:
-            item.work.n_open -= 1
-            if isinstance(item.content, Exception):
-                item.work.errors[item.number] = _told(item.content, item.work)
-        self._store.add_pages(rows)
-        return len(rows)
-
-    def _finish(self, works: list[plan.Work], todo: plan.Plan) -> int:
-        rows = [
-            FileRow(path, work.content, "failed" if error else "done", work.n_pages, error)
-            for work in works
-            for path, error in _errors(work)
-        ]
-        todo.failed |= {row.path: row.error for row in rows if row.error}
-        self._store.put_files(rows)
-        return sum(row.state == "done" for row in rows)
-
-    # --- searching ---
 
     def _asked(self, query: Any) -> Encoded:
         if isinstance(query, str):
@@ -437,75 +314,6 @@ class Index:
             if len(keys) >= n or len(found) < wanted:
                 return self._store.pages(keys[:n]), paths
             wanted *= 2
-
-
-def _pages(works: list[plan.Work], settings: page.Settings) -> Generator[_Page, None, None]:
-    for work in works:
-        missing = iter(work.missing)
-        try:
-            with closing(page.read(work.choose(), work.kind, work.missing, settings)) as pages:
-                for number, content in pages:
-                    next(missing)
-                    yield _Page(work, number, content)
-        except (JmmError, OSError, MemoryError) as error:
-            yield from (_Page(work, number, error) for number in missing)
-        else:
-            lost = InputError("the file has fewer pages than when it was looked at")
-            yield from (_Page(work, number, lost) for number in missing)
-
-
-def _chunks(pages: Iterator[_Page]) -> Iterator[list[_Page]]:
-    chunk: list[_Page] = []
-    size = 0
-    for item in pages:
-        chunk.append(item)
-        size += 1 if isinstance(item.content, Passage) else _PICTURE
-        if size >= _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _document(content: Any) -> Any:
-    return content.text if isinstance(content, Passage) else content
-
-
-def _row(item: _Page, result: Encoded) -> PageRow:
-    text, start = item.content if isinstance(item.content, Passage) else ("", 0)
-    return PageRow(item.work.content, item.number, text, start, *result)
-
-
-def _told(error: Exception, work: plan.Work) -> str:
-    if isinstance(error, JmmError):
-        return error.message.removeprefix(f"{work.source}: ")
-    if isinstance(error, MemoryError):
-        return "there is no memory to read it"
-    return f"cannot be read ({getattr(error, 'strerror', error)})"
-
-
-def _errors(work: plan.Work) -> Iterator[tuple[str, str]]:
-    """The files of a content, and why they are not in."""
-    is_sound = not work.source or work.is_sound()
-    for path, stamp in work.paths.items():
-        if not os.path.lexists(path):
-            yield path, "was deleted while it was being indexed"
-        elif not is_unchanged(path, stamp):
-            yield path, "was written to while it was being indexed; index it again"
-        elif not is_sound:
-            yield path, "a copy of it was written to while it was being indexed; index it again"
-        else:
-            yield path, _error(work)
-
-
-def _error(work: plan.Work) -> str:
-    if not work.errors:
-        return ""
-    first = min(work.errors)
-    where = f"page {first + 1}: " if work.n_pages > 1 else ""
-    n_more = len(work.errors) - 1
-    more = f" (and {n_more} more page{'s' if n_more > 1 else ''})" if n_more else ""
-    return f"{where}{work.errors[first]}{more}"
 
 
 def _hit(row: PageRow, paths: list[str], score: float, cosine: float) -> Hit:

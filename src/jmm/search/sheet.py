@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw
 
 from jmm.errors import InputError
 from jmm.images import to_rgb
-from jmm.inspect.drawing import wrapped
+from jmm.inspect.lettering import Font, lettering
 from jmm.search import page
 from jmm.search.source import MissingPageError, Sources, is_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from jmm.search.index import Hit
+    from jmm.search.results import Hit
 
 _COLUMNS = 5
 _CELL = 260, 300
 _LABEL_HEIGHT = 48
 _MARGIN = 16
 _HEAD_HEIGHTS = 44, 140  # of a text, of a picture
+_FONT_SIZE = 16
 _LINE_HEIGHT = 22
-_NAME_CHARS = 26
+_NAME_CHARS = 30
+_INSET = 8
+# More never fit into a line.
+_MOST_CHARS = 1000
 _INK, _PALE, _PAPER = "#202020", "#ededed", "#ffffff"
 _EDGE = "#b0b0b0"
 
@@ -104,14 +109,15 @@ def _draw_hit(
     left, top = corner
     width, height = _CELL
     frame = left, top, left + width - 1, top + height - 1
+    inside = left + _INSET, top + _INSET
     draw = ImageDraw.Draw(sheet)
     if picture is None:
         draw.rectangle(frame, fill=_PAPER, outline=_EDGE)
-        _write(sheet, (left + 8, top + 8), hit.text.splitlines(), width - 16, height - 16)
+        _write(sheet, inside, hit.text.splitlines(), width - 2 * _INSET, height - 2 * _INSET)
     else:
         draw.rectangle(frame, fill=_PALE, outline=_EDGE)
         if isinstance(picture, str):
-            _write(sheet, (left + 8, top + 8), [picture], width - 16, height)
+            _write(sheet, inside, [picture], width - 2 * _INSET, height - 2 * _INSET)
         else:
             place = left + (width - picture.width) // 2, top + (height - picture.height) // 2
             sheet.paste(picture, place)
@@ -119,18 +125,46 @@ def _draw_hit(
             draw.rectangle((*place, right, bottom), outline=_EDGE)
     name = os.path.basename(hit.path)
     if len(name) > _NAME_CHARS:
-        name = f"{name[:12]}...{name[-11:]}"
+        name = f"{name[:14]}...{name[-13:]}"
     number = {"picture": "", "pdf": f"  page {hit.page}", "text": f"  passage {hit.page}"}[hit.kind]
     labels = [f"{rank}.  {hit.score:+.4f}{number}", name]
     _write(sheet, (left, top + height + 2), labels, width, _LABEL_HEIGHT)
 
 
 def _write(
-    sheet: Image.Image, corner: tuple[int, int], lines: list[str], width: int, height: int
+    sheet: Image.Image, corner: tuple[int, int], texts: list[str], width: int, height: int
 ) -> None:
+    lines = (line for text in texts for line in _lines(text, width))
     draw = ImageDraw.Draw(sheet)
-    n_lines = height // _LINE_HEIGHT
-    rows = [row for line in lines[:n_lines] for row in wrapped(line, width, n_lines)]
-    for number, (font, row) in enumerate(rows[:n_lines]):
-        place = corner[0], corner[1] + number * _LINE_HEIGHT
-        draw.text(place, row, fill=_INK, font=font)
+    for number, (font, line) in enumerate(islice(lines, height // _LINE_HEIGHT)):
+        draw.text((corner[0], corner[1] + number * _LINE_HEIGHT), line, fill=_INK, font=font)
+
+
+def _lines(text: str, width: int) -> Iterator[tuple[Font, str]]:
+    """Cuts a text between its words, and within a word that is too long, at a width in pixels."""
+    font, text = lettering(text, _FONT_SIZE)
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if font.getlength(longer) <= width:
+            line = longer
+            continue
+        if line:
+            yield font, line
+        line = word
+        while (n := _fitting(font, line, width)) < len(line):
+            yield font, line[:n]
+            line = line[n:]
+    yield font, line
+
+
+def _fitting(font: Font, word: str, width: int) -> int:
+    """How many letters fit; at least one."""
+    fits, too_many = 1, min(len(word), _MOST_CHARS) + 1
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if font.getlength(word[:middle]) <= width:
+            fits = middle
+        else:
+            too_many = middle
+    return fits
