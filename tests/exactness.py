@@ -9,6 +9,7 @@ Example:
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from unittest import mock
 
 import gguf
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from jmm import _core, profiles
@@ -28,6 +30,13 @@ PICTURE_ROW = 2e-5
 # Of a unit vector.
 COSINE = 0.999999
 COMPONENT = 2e-6
+# What sizes and company may move it; elsewhere few rows take other kernels than many.
+MOVED = 0.0 if platform.machine() in ("x86_64", "AMD64") else COMPONENT
+
+_flags = _core.build_info()["system_info"]
+needs_panel = pytest.mark.skipif(
+    "AVX2 = 1" not in _flags or "AVX512" in _flags, reason="the panel is for AVX2 builds"
+)
 
 Float32 = NDArray[np.float32]
 

@@ -42,6 +42,7 @@ def convert_rows(
 class Sequence:
     n_tokens: int
     n_prefix: int
+    n_cells: int
     n_whole: int
     picture_span: tuple[int, int] | None
     pictures: list[_Patches]

@@ -1,8 +1,8 @@
 # The engine: one model, the contexts that run it, and the forward pass.
 
-# LLAMA_MAX_SEQ: more sequences cannot share a batch.
-MAX_SEQUENCES = 256
+# LLAMA_MAX_SEQ. One is kept for a prefix that no other sequence shares.
 cdef int N_SEQ_MAX = 256
+MAX_SEQUENCES = N_SEQ_MAX - 1
 
 # Each sequence of a recurrent model has a state of its own, up to hundreds of megabytes.
 cdef int N_STATES_MAX = 16
@@ -148,7 +148,7 @@ cdef class Engine(Handles):
     @property
     def max_sequences(self):
         """Most sequences of a batch."""
-        return N_STATES_MAX if self.recurrent else N_SEQ_MAX
+        return N_STATES_MAX if self.recurrent else MAX_SEQUENCES
 
     @property
     def max_whole(self):
@@ -235,7 +235,7 @@ cdef class Engine(Handles):
             if tokens is not None:
                 _plan_tokens(&run, sequences, tokens, projection, self.n_embd)
                 run.projection.normalize = normalize
-            self._reserve(run.n_tokens, <int>run.plans.size())
+            self._reserve(run.n_tokens if self.undivided else run.n_cells, <int>run.plans.size())
             self._adapt(adapter)
             with nogil:
                 _encode_pictures(self.vision, run.pictures)
@@ -274,9 +274,33 @@ cdef class Engine(Handles):
             if hidden.shape[0] != run.n_tokens or hidden.shape[1] != self.n_embd:
                 raise InputError("hidden has the wrong shape")
             run.hidden = &hidden[0, 0]
+        self._plan_prefix(run)
         run.sums.resize(len(sequences) * self.n_embd)
         run.finite.resize(len(sequences), 1)
         self._plan_pictures(run)
+
+    cdef _plan_prefix(self, Forward *run):
+        """Finds the sequences that begin with one prefix, and counts cells of the cache."""
+        cdef size_t s
+        cdef int n = 0
+        cdef bool shares
+        cdef const llama.llama_token *tokens = NULL
+        for s in range(run.plans.size()):
+            shares = run.prefixes[s] > 0 and not self.undivided and not self.recurrent
+            if shares and tokens == NULL:
+                n = run.prefixes[s]
+                tokens = run.plans[s].at(0).tokens
+            elif shares:
+                shares = n == run.prefixes[s] and memcmp(
+                    tokens, run.plans[s].at(0).tokens, n * sizeof(llama.llama_token)) == 0
+            if shares:
+                run.sharing.push_back(<int>s)
+            else:
+                run.prefixes[s] = 0
+        run.n_cells = _whole_tiles(n)
+        for s in range(run.plans.size()):
+            stop = run.offsets[s + 1] if s + 1 < run.offsets.size() else run.n_tokens
+            run.n_cells += _whole_tiles(stop - run.offsets[s] - run.prefixes[s])
 
     cdef _plan_pictures(self, Forward *run):
         """Lists the pictures that the tower has to encode, and gives each its place."""
@@ -416,25 +440,15 @@ cdef class Engine(Handles):
         return 0
 
     cdef int _add_prefix(self, Forward *run, int n_batch) except -1 nogil:
-        """Adds the rows that several sequences begin with, once for all of them."""
-        cdef size_t s, k
-        cdef int i, n, row
+        """Adds the rows of the prompt's prefix, once for all sequences that begin with it."""
+        cdef size_t k
+        cdef int i, row, n
         cdef llama.llama_pos pos
-        cdef const llama.llama_token *tokens = NULL
-        for s in range(run.plans.size()):
-            n = run.prefixes[s]
-            run.prefixes[s] = 0
-            if n == 0 or self.undivided or self.recurrent:
-                continue
-            if tokens == NULL:
-                tokens = run.plans[s].at(0).tokens
-                run.sharing.push_back(<int>s)
-            elif n == run.plans[run.sharing[0]].at(0).n_prefix and memcmp(
-                    tokens, run.plans[s].at(0).tokens, n * sizeof(llama.llama_token)) == 0:
-                run.sharing.push_back(<int>s)
-        if run.sharing.size() < 2:
+        cdef const llama.llama_token *tokens
+        if run.sharing.empty():
             return 0
-        n = run.plans[run.sharing[0]].at(0).n_prefix
+        n = run.prefixes[run.sharing[0]]
+        tokens = run.plans[run.sharing[0]].at(0).tokens
         for i in range(n):
             if <int>run.rows.size() == n_batch:
                 self._decode(run)
@@ -443,13 +457,13 @@ cdef class Engine(Handles):
             for k in range(1, run.sharing.size()):
                 if row >= 0 and not llama.llama_batch_ext_add_seq(self.batch, row, run.sharing[k]):
                     row = -1
+            if run.sharing.size() == 1 and row >= 0:  # tells where the prefix ends, as company does
+                llama.llama_batch_ext_add_seq(self.batch, row, self.n_states - 1)
             if row < 0 or not llama.llama_batch_ext_set_pos(self.batch, row, &pos):
                 with gil:
                     raise _failure(DecodeError, f"token {tokens[i]} cannot be added to the batch")
             llama.llama_batch_ext_set_output_embd(self.batch, row, True)
             run.rows.push_back(Row(-1, i))
-        for k in range(run.sharing.size()):
-            run.prefixes[run.sharing[k]] = n
         return 0
 
     cdef int _add_token(self, Forward *run, size_t s, int index, llama.llama_token token,

@@ -30,10 +30,12 @@ cdef cppclass Forward:
     vector[double] projected  # one row
     Projection projection
     int n_tokens
+    int n_cells  # at most, of the cache
     float *hidden  # borrowed, or NULL
 
     __init__():
         this.n_tokens = 0
+        this.n_cells = 0
         this.hidden = NULL
 
 

@@ -9,9 +9,13 @@ cdef struct Chunk:
     const mtmd.mtmd_input_chunk *picture  # borrowed from the sequence
     Picture source  # of a picture
     size_t n_tokens
-    int n_prefix  # of a text, see Sequence
     bool in_order  # a picture's rows have positions as tokens have
     llama.llama_pos n_pos
+
+
+cdef int _whole_tiles(int n_tokens) noexcept:
+    """Cells of so many tokens in a row, which start at a tile of the attention: patch 0033."""
+    return (n_tokens + 63) // 64 * 64
 
 
 cdef class Sequence:
@@ -22,6 +26,7 @@ cdef class Sequence:
         n_prefix: Tokens at its start that the prompt gives, and that a batch computes once.
         picture_span: The rows from the first picture's first to the last one's last, stop
             exclusive; None without a picture.
+        n_cells: Cells of the cache that it takes beside those of its prefix.
         n_whole: Most tokens of it that must pass in one forward, 0 if each may pass alone.
         pictures: What it was made of: ``(array, grid_h, grid_w)`` each.
     """
@@ -32,6 +37,7 @@ cdef class Sequence:
     cdef Engine engine
     cdef readonly int n_tokens
     cdef readonly int n_prefix
+    cdef readonly int n_cells
     cdef readonly int n_whole
     cdef readonly object picture_span
     cdef readonly list pictures  # keeps what `sources` borrows
@@ -89,6 +95,7 @@ cdef class Sequence:
         if self.engine.undivided:
             self.n_whole = total
         self.n_tokens = total
+        self.n_cells = _whole_tiles(total - self.n_prefix)
         self.picture_span = None if first is None else (first, last)
 
     cdef _lay_out_tokens(self):
@@ -96,7 +103,6 @@ cdef class Sequence:
         cdef Chunk chunk
         cdef size_t i, stop, start = 0
         memset(&chunk, 0, sizeof(chunk))
-        chunk.n_prefix = self.n_prefix
         for i in range(self.places.size() + 1):
             stop = self.places[i] if i < self.places.size() else self.tokens.size()
             if stop > start or self.places.empty():

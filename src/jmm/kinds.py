@@ -20,6 +20,7 @@ class Sequence(Protocol):
     """A tokenised item: `_core.Sequence`."""
 
     n_tokens: int
+    n_cells: int
     n_whole: int
     picture_span: tuple[int, int] | None
 

@@ -31,8 +31,7 @@ class VisionTokens:
     """One picture as the vision tower left it, ready for a language model of its family.
 
     Pickles, and goes through `to_bytes` and `from_bytes`. Stands wherever a picture may, and
-    gives what the picture would have given: the same bits if it was encoded alone or in the same
-    company, else within what company may move a row (2e-6 with F32 weights).
+    gives what the picture would have given.
 
     Attributes:
         values: float32 ``[grid_h * grid_w / 4, dim]``, C-contiguous: the rows that the language

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # One forward pass holds about this many tokens, or one longer item.
 BATCH_TOKENS = 2048
 
+# A forward pass has room in the cache for so many times its tokens: sequences start at whole tiles.
+CELLS_PER_TOKEN = 2
+
 # So many texts are planned together. A picture's patches stay in memory until it has run, so
 # pictures are planned by tokens.
 WINDOW_ITEMS = 4096
@@ -208,10 +211,17 @@ class Pipeline:
         items = [(index, item) for index, item in window if item is not None]
         n_tokens = [item.sequence.n_tokens for _, item in items]
         rows.reserve([index - first for index, _ in items], n_tokens)
-        limit = (self.engine.undivided and self.engine.max_whole) or BATCH_TOKENS
+        sizes, limit = n_tokens, BATCH_TOKENS
+        if self.engine.undivided:
+            limit = min(limit, self.engine.max_whole or limit)
+        else:  # a short text takes a whole tile of the cache
+            sizes = [
+                max(item.sequence.n_tokens, item.sequence.n_cells // CELLS_PER_TOKEN)
+                for _, item in items
+            ]
         batches = batching.plan(
-            n_tokens,
-            max_tokens=min(BATCH_TOKENS, limit),
+            sizes,
+            max_tokens=limit,
             max_sequences=min(self.batch_size, self.engine.max_sequences),
         )
         advance(len(window) - len(items))

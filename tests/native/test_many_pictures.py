@@ -59,7 +59,7 @@ def check(engine: _core.Engine, pictures: list[Picture]) -> None:
         (alone,) = engine.encode_vision([item])
         assert rows.shape == alone.shape == (grid_h * grid_w // 4, engine.n_embd_vision)
         difference = np.abs(rows - alone).max() / np.abs(alone).max()
-        assert difference <= exactness.COMPONENT, (grid_h, grid_w)
+        assert difference <= exactness.MOVED, (grid_h, grid_w)
 
 
 def test_golden_pictures_together(tiny_name: str, engines: Engines) -> None:
