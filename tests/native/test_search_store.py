@@ -125,12 +125,13 @@ def test_what_interrupts_waits_for_the_end(delay: float) -> None:
         time.sleep(0.05)
         ended.append(1)
 
+    timer = threading.Timer(delay, signal.raise_signal, (signal.SIGINT,))
+
     def again_and_again() -> None:
+        timer.start()
         while True:
             to_the_end(slow)
 
-    timer = threading.Timer(delay, signal.raise_signal, (signal.SIGINT,))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
         again_and_again()
     timer.join()
