@@ -77,3 +77,25 @@ def test_closed() -> None:
     assert told == ["the page is being closed"]
     with pytest.raises(BusyError, match="being closed"), turns.turn(wanted):
         pytest.fail("it is closed")
+
+
+def test_the_one_whose_turn_it_is_can_be_waited_for() -> None:
+    turns, begun, may_end = Turns(2), threading.Event(), threading.Event()
+    ended = []
+
+    def work() -> None:
+        with turns.place(), turns.turn(lambda: True):
+            begun.set()
+            may_end.wait(TIMEOUT_S)
+            ended.append("work")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert begun.wait(TIMEOUT_S)
+    threading.Timer(0.1, may_end.set).start()
+    turns.close()
+    turns.wait()
+    assert ended == ["work"]
+    worker.join(TIMEOUT_S)
+    with pytest.raises(BusyError, match="closed"), turns.place(), turns.turn(lambda: True):
+        pass

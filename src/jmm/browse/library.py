@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jmm import arguments
-from jmm.browse.turns import Turns
+from jmm.browse.turns import BusyError, Turns
 from jmm.errors import InputError
 from jmm.images import to_rgb
 from jmm.inspect import heatmap
@@ -23,6 +23,8 @@ from jmm.search.source import is_unchanged
 from jmm.search.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from PIL import Image
 
     from jmm.search.store import FileRow
@@ -75,6 +77,7 @@ class Library:
         # an Index is for one thread: files are looked up while another one searches
         self._store = Store(index.folder, Identity.of(index.embedder))
         self._files_lock = threading.Lock()
+        self._is_closed = False
         self._picture_lock = threading.Lock()  # PDFium is for one thread, and memory is limited
         self._sources = Sources()
 
@@ -85,8 +88,14 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Begins nothing new; what runs at the moment is not waited for."""
+        """Begins nothing new, and waits for what the model and the database do at the moment.
+
+        A thread of a server that is inside the database when Python ends would end the process.
+        """
         self._turns.close()
+        self._turns.wait()
+        with self._files_lock:
+            self._is_closed = True
 
     @property
     def is_working(self) -> bool:
@@ -100,7 +109,7 @@ class Library:
             ``folder``: its name; ``pages``: how many; ``heat_maps``: whether the model has token
             vectors; ``pictures``: whether it reads pictures.
         """
-        with self._files_lock:
+        with self._files():
             self._store.refresh()
             n_pages = self._store.count_pages()
         embedder = self._index.embedder
@@ -117,7 +126,7 @@ class Library:
         Returns:
             As of `search`, with None for ``score`` and ``cosine``.
         """
-        with self._files_lock:
+        with self._files():
             self._store.refresh()
             rows = self._store.files()
         paths: dict[str, list[str]] = {}
@@ -228,6 +237,13 @@ class Library:
                 _check(path, stamp)
                 return heatmap(embedder, picture, asked).record()
 
+    @contextmanager
+    def _files(self) -> Iterator[None]:
+        with self._files_lock:
+            if self._is_closed:
+                raise BusyError("the page is being closed")
+            yield
+
     def _told(self, hit: dict[str, Any]) -> dict[str, Any]:
         problem = None
         if hit["kind"] == "text":
@@ -242,7 +258,7 @@ class Library:
         """The file that has a content at this moment."""
         if not page.is_content(content):
             raise MissingPageError("there is no such page")
-        with self._files_lock:
+        with self._files():
             self._store.refresh()
             paths = self._store.paths_of([content]).get(content, [])
         return self._sources.find(content, paths)

@@ -79,3 +79,8 @@ class Turns:
     def close(self) -> None:
         """Lets nobody begin any more."""
         self._is_closed = True
+
+    def wait(self) -> None:
+        """Returns when nobody has the turn."""
+        with self._turn:
+            pass
