@@ -72,6 +72,8 @@ _EMBEDDINGS = "token_embd.weight"
 _CHANNELS = 3
 _ENCODER_VOCABULARIES = ("bert", "t5")
 _ENCODERS = ("bert",)
+# Their last matrix gives rows of another width than the layers have.
+_PROJECTED = ("gemma-embedding2",)
 # Whole numbers from 1 on that llama.cpp divides by, or makes shapes of, without looking.
 _POSITIVE = {
     "mamba": ("ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"),
@@ -347,7 +349,9 @@ def check_text(header: Header) -> None:
     if header.types.get(pooling, "u32") != "u32":
         raise header.fail(f"{pooling} is {header.metadata[pooling]!r}; a number is needed")
     n_out = header.metadata.get(f"{architecture}.embedding_length_out")
-    if n_out is not None and n_out != header.metadata.get(f"{architecture}.embedding_length"):
+    is_projected = architecture in _PROJECTED
+    n_embd = header.metadata.get(f"{architecture}.embedding_length")
+    if n_out is not None and n_out != n_embd and not is_projected:
         raise header.fail(
             f"{architecture}.embedding_length_out is {n_out!r}; only embedding_length is supported"
         )
@@ -365,6 +369,8 @@ def check_text(header: Header) -> None:
         _check_bert(header)
     elif architecture == "gemma-embedding":
         _check_gemma_embedding(header)
+    elif architecture == "gemma-embedding2":
+        _check_gemma_embedding2(header)
     else:
         header.check_dtypes()
         _check_attention_heads(header, architecture)
@@ -420,6 +426,40 @@ def _check_gemma_embedding(header: Header) -> None:
                 raise header.fail(f"gemma-embedding.{key} is {found!r}; {wanted} is needed")
         _expect(header, "dense_2.weight", (n_embd, n_between))
         _expect(header, "dense_3.weight", (n_between, n_embd))
+
+
+def _check_gemma_embedding2(header: Header) -> None:
+    arch = "gemma-embedding2"
+    header.check_dtypes(vectors="f32")
+    header.epsilon(f"{arch}.attention.layer_norm_rms_epsilon")
+    n_embd = header.positive(f"{arch}.embedding_length")
+    n_out = n_embd
+    if f"{arch}.embedding_length_out" in header.types:
+        n_out = header.positive(f"{arch}.embedding_length_out")
+    n_layer = header.positive(f"{arch}.block_count")
+    if n_layer > _MAX_LAYERS:
+        raise header.fail(f"{arch}.block_count is {n_layer}; at most {_MAX_LAYERS} are supported")
+    header.positive(f"{arch}.context_length")
+    header.positive(f"{arch}.attention.sliding_window")
+    n_head = header.positive(f"{arch}.attention.head_count")
+    for key in ("expert_count", "nextn_predict_layers"):
+        if header.metadata.get(f"{arch}.{key}", 0) != 0:
+            raise header.fail(f"{arch}.{key} is {header.metadata[f'{arch}.{key}']}; 0 is supported")
+    counts = header.metadata.get(f"{arch}.attention.head_count_kv", n_head)
+    for count in counts if isinstance(counts, list) else [counts]:
+        if not isinstance(count, int) or count < 1 or n_head % count:
+            raise header.fail(f"{n_head} heads cannot share {count!r} keys and values")
+    for kind in ("", "_swa"):
+        head = header.positive(f"{arch}.attention.key_length{kind}")
+        rotated = header.metadata.get(f"{arch}.rope.dimension_count{kind}", head)
+        if head % 4 or rotated != head:
+            raise header.fail(
+                f"{arch}.rope.dimension_count{kind} is {rotated!r}; the head has {head}, and a "
+                "multiple of 4 is needed"
+            )
+    n_per_layer = header.positive(f"{arch}.embedding_length_per_layer_input")
+    _expect(header, "per_layer_model_proj.weight", (n_embd, n_per_layer * n_layer))
+    _expect(header, "output.weight", (n_embd, n_out))
 
 
 def _check_qwen(header: Header, arch: str) -> None:

@@ -14,7 +14,9 @@ tokens do) and its model card (instruction of a search for pictures); colpali-en
 classes, which prompt otherwise and call the model without a grid, as GME does;
 src/models/qwen3_vl_embedding.py of QwenLM/Qwen3-VL-Embedding (default instruction, pixels, last
 token), Qwen3-VL's chat template, and the instruction of its README;
-google/embeddinggemma-300m's model page (prompts, dims, context).
+google/embeddinggemma-300m's model page (prompts, dims, context);
+config_sentence_transformers.json of google/embeddinggemma-2 (the same prompts for texts, none by
+default) and transformers 5.24's documentation of it (dims), with 8,192 tokens of context.
 """
 
 from __future__ import annotations
@@ -386,6 +388,14 @@ EMBEDDINGGEMMA = Profile(
     add_special=True,
 )
 
+EMBEDDINGGEMMA2 = replace(
+    EMBEDDINGGEMMA,
+    name="embeddinggemma2",
+    image=(PICTURE,),
+    mixed=(CONTENT,),
+    n_ctx=8192,
+)
+
 PLAIN_TEXT = Profile(
     name="text",
     query={"retrieval": (TEXT,)},
@@ -407,6 +417,7 @@ PROFILES = {
         QWEN3_VL,
         QWEN3_VL_EMBEDDING,
         EMBEDDINGGEMMA,
+        EMBEDDINGGEMMA2,
         PLAIN_TEXT,
     )
 }
@@ -424,6 +435,7 @@ _BY_ARCHITECTURE = {
     "qwen2vl": QWEN_VL,
     "qwen3vl": QWEN3_VL,
     "gemma-embedding": EMBEDDINGGEMMA,
+    "gemma-embedding2": EMBEDDINGGEMMA2,
 }
 
 # llama.h's enum llama_pooling_type, which converters write; others are no pooling of rows.

@@ -15,7 +15,8 @@ from support import family, family_golden
 from support.sequences import worst_row_error
 
 NAMES = sorted(family.FAMILIES)
-NOT_CAUSAL = ("bert", "embeddinggemma")
+NOT_CAUSAL = ("bert", "embeddinggemma", "embeddinggemma2")
+PROMPTED = ("embeddinggemma", "embeddinggemma2")
 RECURRENT = ("lfm2", "mamba")
 # Of a hidden state's length; the state of a recurrent model carries its roundings along.
 ROW = 5e-6
@@ -49,7 +50,7 @@ def embedder(name: str, path: Callable[[str], Path]) -> Iterator[Embedder]:
 
 def plain(name: str) -> str | None:
     """The profile that adds no prompt; BERT's file tells its pooling, which a name would hide."""
-    return "text" if name == "embeddinggemma" else None
+    return "text" if name in PROMPTED else None
 
 
 def test_ids_and_hidden_states(name: str, path: Callable[[str], Path]) -> None:
@@ -74,15 +75,16 @@ def test_profile(path: Callable[[str], Path]) -> None:
     pooling = {"bert": "cls"}
     for name in NAMES:
         with Embedder(path(name), n_threads=1) as embedder:
-            named = "embeddinggemma" if name == "embeddinggemma" else "text"
+            named = name if name in PROMPTED else "text"
             assert embedder.profile.name == named
             assert embedder.profile.pooling == pooling.get(name, "mean")
 
 
-def test_prompt_of_embeddinggemma(path: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("name", PROMPTED)
+def test_prompts_of_embeddinggemma(name: str, path: Callable[[str], Path]) -> None:
     with (
-        Embedder(path("embeddinggemma"), n_threads=1) as prompted,
-        Embedder(path("embeddinggemma"), profile="text", n_threads=1) as bare,
+        Embedder(path(name), n_threads=1) as prompted,
+        Embedder(path(name), profile="text", n_threads=1) as bare,
     ):
         query = prompted.encode_query(TEXTS, task="clustering")
         document = prompted.encode_document(TEXTS)

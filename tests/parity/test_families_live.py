@@ -42,7 +42,7 @@ class Pair:
         else:
             files = (family.write(self.family, weights, folder / "text.gguf"),)
             self.reference = family_reference.FamilyReference(self.family, weights)
-        profile = "text" if name == "embeddinggemma" else None
+        profile = "text" if name in ("embeddinggemma", "embeddinggemma2") else None
         self.embedder = Embedder(*files, profile=profile, n_threads=1)
 
 

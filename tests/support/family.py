@@ -32,6 +32,8 @@ VECTOR_STD = 0.2
 # Above 1 so that a wrong mask or a wrong position is seen in the result.
 QK_GAIN = 1.25
 _TABLES = ("embed", "token_type")
+# Of a clamp; the greatest value is its negative.
+_CLAMPED = {"input_min": -2.0, "output_min": -3.0, "input_max": 2.0, "output_max": 3.0}
 _QK = ("q_proj", "k_proj", "query", "key")
 
 
@@ -97,6 +99,10 @@ def _mean_std(family: Family, name: str, shape: tuple[int, ...]) -> tuple[float,
     owner, _, kind = name.rpartition(".")
     if kind == "A_log":
         return 0.7, 0.4
+    if kind in _CLAMPED:
+        return _CLAMPED[kind], VECTOR_STD
+    if kind == "position_embedding_table":
+        return 0.0, EMBEDDING_STD
     if kind == "D":
         return 1.0, VECTOR_STD
     if kind in ("bias", "dt_bias"):
@@ -152,6 +158,25 @@ def gemma(name: str, value: Array) -> tuple[str, Array]:
     return name, value + 1 if name.endswith("norm.weight") else value
 
 
+def gemma2_embedding(name: str, value: Array) -> tuple[str, Array]:
+    """EmbeddingGemma 2's own names, which the package gguf has only from a later version on."""
+    for theirs, ours in (
+        ("layer_scalar", "layer_output_scale.weight"),
+        ("ple_block.per_layer_input_gate", "inp_gate"),
+        ("ple_block.per_layer_projection", "proj"),
+        ("ple_block.post_per_layer_input_norm", "post_norm"),
+    ):
+        if theirs in name:
+            return name.replace("layers.", "blk.", 1).replace(theirs, ours), value
+    for theirs, ours in (
+        ("ple.per_layer_model_projection", "per_layer_model_proj"),
+        ("ple.per_layer_projection_norm", "per_layer_proj_norm"),
+        ("embedding_projection", "output"),
+    ):
+        name = name.replace(theirs, ours)
+    return name, value
+
+
 def _mamba(name: str, value: Array) -> tuple[str, Array]:
     if name.endswith(".A_log"):
         return name, -np.exp(value)
@@ -184,6 +209,32 @@ def gemma_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def gemma2_embedding_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of EmbeddingGemma 2's language models, whose window counts both sides."""
+    is_sliding = [bool((i + 1) % 3) for i in range(config["num_hidden_layers"])]
+    n_kv = config["num_key_value_heads"], config["num_global_key_value_heads"]
+    head, global_head = config["head_dim"], config["global_head_dim"]
+    return {
+        **_text_keys(config),
+        "attention.head_count_kv": [n_kv[0] if sliding else n_kv[1] for sliding in is_sliding],
+        "attention.key_length": global_head,
+        "attention.value_length": global_head,
+        "attention.key_length_swa": head,
+        "attention.value_length_swa": head,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.sliding_window": 2 * config["sliding_window"],
+        "attention.sliding_window_pattern": is_sliding,
+        "attention.causal": False,
+        "rope.freq_base": 1e6,
+        "rope.freq_base_swa": 1e4,
+        "rope.dimension_count": global_head,
+        "rope.dimension_count_swa": head,
+        "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        "embedding_length_out": config["embedding_dim"],
+        "pooling_type": int(gguf.PoolingType.MEAN),
+    }
+
+
 GEMMA: dict[str, Any] = {
     "vocab_size": words.sentencepiece().size,
     "hidden_size": 48,
@@ -199,6 +250,21 @@ GEMMA: dict[str, Any] = {
         "full_attention": {"rope_type": "default", "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
+}
+GEMMA2_EMBEDDING: dict[str, Any] = {
+    "vocab_size": words.gemma4().size,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_global_key_value_heads": 1,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 8,
+    "sliding_window_pattern": 3,
+    "hidden_size_per_layer_input": 20,
+    "embedding_dim": 80,
 }
 _BERT = {
     "vocab_size": words.wordpiece().size,
@@ -249,6 +315,17 @@ FAMILIES = {
             extra={"dense_2.weight": (80, 48), "dense_3.weight": (48, 80)},
             rename=gemma,
             seed=11,
+        ),
+        Family(
+            name="embeddinggemma2",
+            architecture="gemma-embedding2",
+            enum="GEMMA_EMBEDDING",
+            net="EmbeddingGemma2TextModel",
+            config=GEMMA2_EMBEDDING,
+            words=words.gemma4,
+            keys=gemma2_embedding_keys(GEMMA2_EMBEDDING),
+            rename=gemma2_embedding,
+            seed=15,
         ),
         Family(
             name="bert",

@@ -8,7 +8,7 @@ Example:
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ _WORDS = (
     "the quick brown fox jump over lazy dog and it is fine cafe a picture of red square in "
     "middle page chart query def return"
 )
+_PICTURES = ("<start_of_image>", "<image_soft_token>", "<end_of_image>")
 _SUFFIXES = "s ed ing er ly es tion in on an th"
 
 
@@ -168,15 +169,25 @@ def sentencepiece_begun() -> Words:
     return _sentencepiece("<bos> $A", add_eos=False)
 
 
-def _sentencepiece(template: str, *, add_eos: bool) -> Words:
-    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
-    special += ["<start_of_image>", "<image_soft_token>", "<end_of_image>"]
+@lru_cache
+def gemma4() -> Words:
+    """EmbeddingGemma 2's kind: as `sentencepiece`, with merges instead of scores."""
+    pictures = ["<|image>", "<|image|>", "<image|>"]
+    return _sentencepiece("<bos> $A <eos>", add_eos=True, pictures=pictures, merged=True)
+
+
+def _sentencepiece(
+    template: str, *, add_eos: bool, pictures: Sequence[str] = _PICTURES, merged: bool = False
+) -> Words:
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", *pictures]
     in_bytes = [f"<0x{byte:02X}>" for byte in range(256)]
     lines = (Path(__file__).parent / "qwen_merges.txt").read_text("utf-8").splitlines()
     joined = [line.replace(" ", "").replace("Ġ", _SPACE) for line in lines[: 2 * _N_MERGES]]
-    merged = [text for text in joined if text.replace(_SPACE, "").isalnum()][:_N_MERGES]
-    alphabet = sorted(set("".join(merged)) | set(string.ascii_letters + string.digits))
-    pieces = [text for text in dict.fromkeys(merged) if len(text) > 1]
+    words = [text for text in joined if text.replace(_SPACE, "").isalnum()][:_N_MERGES]
+    alphabet = sorted(set("".join(words)) | set(string.ascii_letters + string.digits))
+    pieces = [text for text in dict.fromkeys(words) if len(text) > 1]
+    if merged:  # of that kind, lines alone are tokens of their own
+        alphabet, pieces = [*alphabet, "\n"], [*pieces, "\n\n"]
     tokens = [*special, *in_bytes, *pieces, *alphabet]
     n_first = len(special) + len(in_bytes)
     types = [_CONTROL] * len(special) + [_BYTE] * len(in_bytes)
@@ -195,18 +206,20 @@ def _sentencepiece(template: str, *, add_eos: bool) -> Words:
         add_bos_token=True,
         add_eos_token=add_eos,
     )
+    ids = {token: i for i, token in enumerate(tokens)}
+    pairs = [
+        (ids[text], text[:at], text[at:])
+        for text in pieces
+        for at in range(1, len(text))
+        if text[:at] in ids and text[at:] in ids
+    ]
+    merges = [(left, right) for _, left, right in sorted(pairs)]
+    if merged:
+        keys |= _ggml(model="gemma4", merges=[f"{left} {right}" for left, right in merges])
 
     def make(special_too: bool) -> Any:
         import tokenizers
 
-        ids = {token: i for i, token in enumerate(tokens)}
-        pairs = [
-            (ids[text], text[:at], text[at:])
-            for text in pieces
-            for at in range(1, len(text))
-            if text[:at] in ids and text[at:] in ids
-        ]
-        merges = [(left, right) for _, left, right in sorted(pairs)]
         result = tokenizers.Tokenizer(
             tokenizers.models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
         )
