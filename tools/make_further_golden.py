@@ -30,6 +30,8 @@ TEXTS = {
 
 
 SIZES = {"tile": (56, 56), "cut": (100, 70), "long": (60, 170)}
+# Of models in which every token sees every other.
+AROUND = {"mixed": ("the red square in the middle of", " and 13 lazy dogs on a page")}
 
 
 def make(name: str) -> None:
@@ -38,6 +40,8 @@ def make(name: str) -> None:
     shapes = family_reference.shapes(model)
     weights = family.weights(model, shapes)
     sizes = SIZES if name in VISION_FAMILIES else {}
+    around = AROUND if name == "embeddinggemma2_vision" else {}
+    sizes = sizes | dict.fromkeys(around, (70, 100))
     kind = vision_reference.VisionReference if sizes else family_reference.FamilyReference
     reference = kind(model, weights)
     arrays = {}
@@ -48,7 +52,7 @@ def make(name: str) -> None:
         arrays[f"{key}/hidden"] = reference.hidden(ids).astype(np.float32)
         arrays[f"{key}/pooled"] = reference.vector(ids)
     for key, size in sizes.items():
-        inputs = reference.process(tiny.pixels(*size))
+        inputs = reference.process(tiny.pixels(*size), "{}".join(around.get(key, ("", ""))))
         hidden = reference.picture_hidden(inputs)
         arrays[f"{key}/tiles"] = _in_bytes(model, inputs.tiles)
         arrays[f"{key}/ids"] = inputs.ids.astype(np.int32)
@@ -60,6 +64,7 @@ def make(name: str) -> None:
         "weights_sha256": tiny.sha256(weights),
         "texts": texts,
         "pictures": sizes,
+        "around": around,
     }
     path = family_golden.path(name)
     path.parent.mkdir(exist_ok=True)

@@ -416,7 +416,7 @@ cdef class Engine(Handles):
             for c in range(run.plans[s].size()):
                 chunk = run.plans[s].at(c)
                 embd.data = chunk.source.rows
-                whole = self.whole_tiles and chunk.tokens == NULL
+                whole = self.whole_tiles and chunk.tokens == NULL and not self.undivided
                 if whole:
                     self._decode(run)
                     llama.llama_set_causal_attn(self.ctx, False)

@@ -41,7 +41,13 @@ TILE_PROJECTORS = {
     "idefics3": "SmolVLM and Idefics3",
     "mlp": "LLaVA",
     "internvl": "InternVL",
+    "gemma4v": "EmbeddingGemma 2",
 }
+# The tower of Gemma 4 takes one tile of any size; here it belongs to one language model.
+_GEMMA4_LANGUAGE_MODEL = "gemma-embedding2"
+_GEMMA4_TOKENS = 280
+_GEMMA4_MAX_TOKENS = 1120
+_CLAMPS = ("input_min", "input_max", "output_min", "output_max")
 # A tile's rows pass in one forward where they see each other.
 _MAX_TILE_ROWS = 1024
 _MAX_TILE = 8192
@@ -608,8 +614,11 @@ def check_mmproj(header: Header, text: Header | None = None) -> None:
             header.positive(key)
     if projector in TILE_PROJECTORS:
         if text is not None:
-            _check_tile_pair(header, text)
-        _check_tile_tower(header, projector)
+            _check_tile_pair(header, text, projector)
+        if projector == "gemma4v":
+            _check_gemma4_tower(header)
+        else:
+            _check_tile_tower(header, projector)
         return
     if text is not None:
         _check_pair(header, text, _LANGUAGE_MODELS[projector])
@@ -652,11 +661,28 @@ def tile_tokens(projector: str, metadata: Mapping[str, Any]) -> int:
 
 def scale_factor(projector: str, metadata: Mapping[str, Any]) -> int:
     """Patches per side that become one row."""
-    default = {"gemma3": 4, "mlp": 1}.get(projector, 2)
+    default = {"gemma3": 4, "gemma4v": 3, "mlp": 1}.get(projector, 2)
     return int(metadata.get("clip.vision.projector.scale_factor", default))
 
 
-def _check_tile_pair(header: Header, text: Header) -> None:
+def gemma4_sizes(metadata: Mapping[str, Any]) -> tuple[int, int]:
+    """Pixels per side of a row of Gemma 4's tower, and the most rows of a picture.
+
+    The number is what transformers' processors make by default (``max_soft_tokens``), unless the
+    file has ``clip.vision.image_max_pixels``.
+    """
+    side = metadata["clip.vision.patch_size"] * scale_factor("gemma4v", metadata)
+    area = metadata.get("clip.vision.image_max_pixels", _GEMMA4_TOKENS * side**2)
+    return side, area // side**2
+
+
+def _check_tile_pair(header: Header, text: Header, projector: str) -> None:
+    if (projector == "gemma4v") != (text.architecture == _GEMMA4_LANGUAGE_MODEL):
+        raise header.fail(
+            f"the language model {text.path} has architecture {text.architecture!r}; vision "
+            f"towers of kind gemma4v and models of architecture {_GEMMA4_LANGUAGE_MODEL!r} are "
+            "supported with each other alone"
+        )
     if f"{text.architecture}.rope.dimension_sections" in text.types:
         raise header.fail(
             f"pictures of the language model {text.path} have rows and columns; this vision tower "
@@ -715,6 +741,61 @@ def _check_tile_tower(header: Header, projector: str) -> None:
         for name in (f"v.blk.{layer}.ls1.weight", f"v.blk.{layer}.ls2.weight"):
             if name in header.shapes:
                 _expect(header, name, (n_embd,))
+
+
+def _check_gemma4_tower(header: Header) -> None:
+    n_embd = _check_heads(header)
+    n_out = header.positive("clip.vision.projection_dim")
+    patch = header.positive("clip.vision.patch_size")
+    header.positive("clip.vision.image_size")
+    if "clip.vision.projector.scale_factor" in header.types:
+        header.positive("clip.vision.projector.scale_factor")
+    scale = scale_factor("gemma4v", header.metadata)
+    side, n_tokens = gemma4_sizes(header.metadata)
+    if side > _MAX_TILE or not 1 <= n_tokens <= _GEMMA4_MAX_TOKENS:
+        raise header.fail(
+            f"a picture gives {n_tokens} rows of {side} x {side} pixels; 1 to "
+            f"{_GEMMA4_MAX_TOKENS} of up to {_MAX_TILE} are supported"
+        )
+    n_positions = header.shapes.get("v.position_embd.weight", (0, 0))[1]
+    if n_positions < n_tokens * scale:
+        raise header.fail(
+            f"v.position_embd.weight has {n_positions} rows per axis; a picture may need "
+            f"{n_tokens * scale}"
+        )
+    shapes: dict[str, Shape] = {
+        "v.patch_embd.weight": (patch, patch, _CHANNELS, n_embd),
+        "v.position_embd.weight": (n_embd, n_positions, 2),
+        "mm.input_projection.weight": (n_embd, n_out),
+    }
+    standardised = [name for name in ("v.std_bias", "v.std_scale") if name in header.shapes]
+    if len(standardised) == 1:
+        raise header.fail(f"it has {standardised[0]} without its counterpart")
+    shapes |= dict.fromkeys(standardised, (n_embd,))
+    for layer in range(_n_layer(header)):
+        shapes |= _gemma4_layer(header, f"v.blk.{layer}.", n_embd)
+    for name, shape in shapes.items():
+        _expect(header, name, shape)
+    for name in header.shapes:
+        owner, _, kind = name.rpartition(".")
+        if kind in _CLAMPS and f"{owner}.weight" in header.shapes:
+            _expect(header, name, (1,))
+        elif name.startswith(("v.", "mm.")) and not name.startswith("mm.a.") and name not in shapes:
+            raise header.fail(f"tensor {name} has no place in this vision tower")
+
+
+def _gemma4_layer(header: Header, prefix: str, n_embd: int) -> dict[str, Shape]:
+    head = n_embd // header.positive("clip.vision.attention.head_count")
+    n_ff = header.shapes.get(f"{prefix}ffn_up.weight", (0, 0))[1]
+    shapes: dict[str, Shape] = {
+        "ffn_gate": (n_embd, n_ff),
+        "ffn_up": (n_embd, n_ff),
+        "ffn_down": (n_ff, n_embd),
+    }
+    shapes |= dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_out"), (n_embd, n_embd))
+    shapes |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), (head,))
+    shapes |= dict.fromkeys(("ln1", "ln2", "attn_post_norm", "ffn_post_norm"), (n_embd,))
+    return {f"{prefix}{name}.weight": shape for name, shape in shapes.items()}
 
 
 def _check_tile_projector(

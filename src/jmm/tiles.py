@@ -1,8 +1,9 @@
 """RGB picture to the tiles that towers of one fixed size take, and the tokens around them.
 
 Sizes, crops and tokens are those of transformers' PIL image processors and processors (read in
-5.24.0): ``Gemma3ImageProcessorPil``, ``SmolVLMImageProcessorPil``, ``LlavaImageProcessorPil`` and
-``GotOcr2ImageProcessorPil`` with ``InternVLProcessor``, bit for bit on the same Pillow.
+5.24.0): ``Gemma3ImageProcessorPil``, ``SmolVLMImageProcessorPil``, ``LlavaImageProcessorPil``,
+``GotOcr2ImageProcessorPil`` with ``InternVLProcessor``, and ``Gemma4ImageProcessorPil`` with
+``EmbeddingGemma2Processor``, bit for bit on the same Pillow.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from PIL import Image
 
-from jmm.checkpoint import tile_tokens
+from jmm.checkpoint import gemma4_sizes, tile_tokens
 from jmm.errors import InputError, OutOfMemoryError
 from jmm.preprocess import MAX_ASPECT_RATIO, normalise
 from jmm.profiles import Special, Tile, Tiled
@@ -41,6 +42,7 @@ class Cut:
             for the original.
         has_whole: Whether there is such a tile.
         is_middle: Whether that is the middle of the last size, and nothing resized.
+        shape: Width and height of the tile of the whole picture; None for the family's.
     """
 
     sizes: tuple[Size, ...] = ()
@@ -49,6 +51,7 @@ class Cut:
     whole: int | None = None
     has_whole: bool = True
     is_middle: bool = False
+    shape: Size | None = None
 
     @property
     def n_tiles(self) -> int:
@@ -79,7 +82,7 @@ class TileProcessor:
         family: What its kind of tower needs.
         metadata: Of the mmproj file.
         side: Pixels of a tile's side.
-        tile_tokens: Rows that the tower makes of a tile.
+        tile_tokens: Rows that the tower makes of a tile, where all have one size.
         min_pixels: Always None: the size is the family's.
         max_pixels: Always None.
         reason: Where the size comes from.
@@ -102,14 +105,18 @@ class TileProcessor:
         family = FAMILIES.get(str(projector))
         if family is None:
             return None
+        if projector == "gemma4v":
+            side, n_tokens = gemma4_sizes(metadata)
+            reason = f"at most {n_tokens} rows of {side} x {side} pixels of a picture"
+            return cls(family, metadata, side, 1, reason=reason)
         side = metadata["clip.vision.image_size"]
         return cls(family, metadata, side, tile_tokens(str(projector), metadata))
 
     def limited(self, max_pixels: int) -> TileProcessor:
         """Raises InputError: the size is the family's."""
         raise InputError(
-            f"a limit of {max_pixels} pixels is given; this family of models cuts pictures into "
-            f"tiles of {self.side} x {self.side} pixels, and has no limit to set"
+            f"a limit of {max_pixels} pixels is given; this family of models has no limit to set "
+            f"({self.reason})"
         )
 
     def n_tokens(self, picture: Image.Image) -> int:
@@ -118,7 +125,10 @@ class TileProcessor:
         Raises:
             InputError: The picture cannot be cut.
         """
-        return self._cut(picture).n_tiles * self.tile_tokens
+        cut = self._cut(picture)
+        if cut.shape is not None:
+            return cut.shape[0] * cut.shape[1] // self.side**2
+        return cut.n_tiles * self.tile_tokens
 
     def __call__(self, picture: Image.Image) -> Tiled:
         """Cuts one RGB picture.
@@ -163,7 +173,7 @@ class TileProcessor:
             x, y = ((length - side) // 2 for length in stages[-1].size)
             return rows, self._tile(stages[-1].crop((x, y, x + side, y + side)))
         source = picture if cut.whole is None else stages[cut.whole + 1]
-        return rows, self._tile(self._resized(source, (side, side)))
+        return rows, self._tile(self._resized(source, cut.shape or (side, side)))
 
     def _resized(self, picture: Image.Image, size: Size) -> Image.Image:
         return picture if picture.size == size else picture.resize(size, self.family.resample)
@@ -182,6 +192,17 @@ def _cut_middle(width: int, height: int, side: int, _metadata: Mapping[str, Any]
     short, long = sorted((width, height))
     longer = int(side * long / short)
     return Cut(((side, longer) if width <= height else (longer, side),), is_middle=True)
+
+
+def _cut_gemma4(width: int, height: int, side: int, metadata: Mapping[str, Any]) -> Cut:
+    n_tokens = gemma4_sizes(metadata)[1]
+    factor = math.sqrt(n_tokens * side**2 / (width * height))
+    n_rows, n_columns = (math.floor(factor * length / side) for length in (height, width))
+    if n_rows == 0:
+        n_rows, n_columns = 1, min(width // height, n_tokens)
+    elif n_columns == 0:
+        n_rows, n_columns = min(height // width, n_tokens), 1
+    return Cut(shape=(n_columns * side, n_rows * side))
 
 
 def _cut_idefics3(width: int, height: int, side: int, metadata: Mapping[str, Any]) -> Cut:
@@ -253,6 +274,12 @@ def _lay_out_gemma3(_rows: Sequence[Sequence[Tile]], whole: Tile | None) -> Piec
     yield "\n\n"
 
 
+def _lay_out_gemma4(_rows: Sequence[Sequence[Tile]], whole: Tile | None) -> Pieces:
+    yield Special("<|image>")
+    yield from _lay_out_plain((), whole)
+    yield Special("<image|>")
+
+
 def _lay_out_idefics3(rows: Sequence[Sequence[Tile]], whole: Tile | None) -> Pieces:
     around = Special("<fake_token_around_image>")
     for y, row in enumerate(rows, start=1):
@@ -278,5 +305,6 @@ FAMILIES = {
     "gemma3": Family(Image.Resampling.BILINEAR, _cut_nothing, _lay_out_gemma3),
     "idefics3": Family(Image.Resampling.LANCZOS, _cut_idefics3, _lay_out_idefics3),
     "mlp": Family(Image.Resampling.BICUBIC, _cut_middle, _lay_out_plain),
+    "gemma4v": Family(Image.Resampling.BICUBIC, _cut_gemma4, _lay_out_gemma4),
     "internvl": Family(Image.Resampling.BICUBIC, _cut_internvl, _lay_out_internvl),
 }

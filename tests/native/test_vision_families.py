@@ -28,6 +28,8 @@ from support.vision_family import VISION_FAMILIES
 
 NAMES = sorted(VISION_FAMILIES)
 CASES = [(name, key) for name in NAMES for key in family_golden.load(name).pictures]
+# Every token of them sees every other.
+UNDIVIDED = ("embeddinggemma2_vision",)
 VIT = 1e-5
 ROW = 2e-5
 Files = Callable[[str], tuple[Path, Path]]
@@ -80,7 +82,13 @@ def tiled(embedder: Embedder, case: PictureCase) -> Tiled:
 def test_picture(name: str, key: str, files: Files) -> None:
     case = family_golden.load(name).pictures[key]
     with Embedder(*files(name), n_threads=1) as embedder:
-        item = embedder._kinds.place_pictures(tiled(embedder, case))
+        picture = tiled(embedder, case)
+        before, after = case.around
+        item = (
+            embedder._kinds.document("retrieval").place([before, picture, after])
+            if before
+            else embedder._kinds.place_pictures(picture)
+        )
         sequence = item.sequence
         ids = np.array(sequence.token_ids())
         image = VISION_FAMILIES[name].words().ids[VISION_FAMILIES[name].image_token]
@@ -105,6 +113,7 @@ def test_company_moves_no_component_further(embedder: Embedder) -> None:
     assert np.abs(embedder.encode_images(pictures) - alone[[1, 2, 4]]).max() <= exactness.COMPONENT
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNDIVIDED])
 def test_small_forwards(name: str, files: Files) -> None:
     """Gemma 3's rows of a picture pass together; others one by one."""
     least = 16 if name == "gemma3" else 1
@@ -122,6 +131,22 @@ def test_a_picture_that_does_not_fit(option: str, files: Files) -> None:
         with pytest.raises(ContextOverflowError, match="16 tokens of the item see each other"):
             small.encode_images(tiny.pixels(56, 56))
         assert np.isfinite(small.encode_document("a text of more than fifteen tokens " * 3)).all()
+
+
+@pytest.mark.parametrize("option", ["n_ubatch", "n_batch"])
+@pytest.mark.parametrize("name", UNDIVIDED)
+def test_a_document_that_does_not_fit(name: str, option: str, files: Files) -> None:
+    item = ["a page before", tiny.pixels(56, 56), "after"]
+    with Embedder(*files(name), n_threads=1) as whole:
+        wanted = whole.encode_document([item])
+        n_tokens = len(whole.trace(item, kind="document").ids)
+    with Embedder(*files(name), n_threads=1, **{option: n_tokens - 1}) as small:
+        with pytest.raises(ContextOverflowError, match=f"{n_tokens} tokens.* {n_tokens} or more"):
+            small.encode_document([item])
+        assert np.isfinite(small.encode_images(tiny.pixels(56, 56))).all()
+    with Embedder(*files(name), n_threads=1, **{option: n_tokens}) as enough:
+        rows = enough.encode_document(["a text", item, "the fox"])
+    assert np.abs(rows[1] - wanted[0]).max() <= exactness.COMPONENT
 
 
 def test_what_these_families_do_not_take(embedder: Embedder, files: Files, name: str) -> None:

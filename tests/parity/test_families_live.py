@@ -14,6 +14,7 @@ import token_texts
 from exactness import COMPONENT
 from jmm import Embedder
 from jmm.profiles import Tile
+from jmm.tiles import TileProcessor
 from support import family, tiny, vision_family
 from support.sequences import relative_error, unit_mean, worst_row_error
 
@@ -90,6 +91,20 @@ def test_pictures(size: tuple[int, int], pair: Pair) -> None:
     assert worst_row_error(found, hidden) <= ROW
     vector = pair.embedder.encode_images(picture)
     assert np.abs(vector - unit_mean(hidden)).max() <= COMPONENT
+
+
+def test_sizes_of_gemma4() -> None:
+    from transformers.models.gemma4 import image_processing_pil_gemma4 as theirs
+
+    rng = np.random.Generator(np.random.PCG64(SEED))
+    metadata = {"clip.projector_type": "gemma4v", "clip.vision.patch_size": 16}
+    processor = TileProcessor.of(metadata)
+    assert processor is not None
+    for width, height in np.exp(rng.uniform(0, np.log(8000), (2000, 2))).astype(int).tolist():
+        if max(width, height) > 200 * min(width, height):
+            continue
+        right = theirs.get_aspect_ratio_preserving_size(height, width, 16, 280 * 9, 3)
+        assert processor._cut(Image.new("1", (width, height))).shape == right[::-1]
 
 
 def test_mixed_document(pair: Pair) -> None:

@@ -91,7 +91,7 @@ def weights(family: Family, shapes: Mapping[str, Any]) -> dict[str, Array]:
     for name, shape in {**shapes, **family.extra}.items():
         mean, std = _mean_std(family, name, tuple(shape))
         values = (2.0 * rng.random(tuple(shape)) - 1.0) * (std * np.sqrt(3.0)) + mean
-        result[name] = values.astype(np.float32)
+        result[name] = np.asarray(values, np.float32)
     return result
 
 

@@ -53,6 +53,7 @@ class PictureCase:
         vit: float32 [rows of all tiles, dim].
         hidden: float32 [n, dim].
         pooled: float32 [dim], unit mean over all rows.
+        around: Texts before and after the picture.
     """
 
     size: tuple[int, int]
@@ -61,6 +62,7 @@ class PictureCase:
     vit: NDArray[np.float32]
     hidden: NDArray[np.float32]
     pooled: NDArray[np.float32]
+    around: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,11 @@ def load(name: str) -> Golden:
     }
     parts = ("tiles", "ids", "vit", "hidden", "pooled")
     pictures = {
-        key: PictureCase((height, width), *(arrays[f"{key}/{part}"] for part in parts))
+        key: PictureCase(
+            (height, width),
+            *(arrays[f"{key}/{part}"] for part in parts),
+            around=tuple(meta.get("around", {}).get(key, ("", ""))),
+        )
         for key, (height, width) in meta["pictures"].items()
     }
     return Golden(weights, cases, pictures)

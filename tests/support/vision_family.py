@@ -34,6 +34,7 @@ _TEXT: dict[str, Any] = {
     "num_key_value_heads": 2,
 }
 PATCH = 14
+_SUFFIXES = (".weight", ".bias", ".input_min", ".input_max", ".output_min", ".output_max")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class VisionFamily(Family):
         vision_keys: Further keys of the mmproj file, without ``clip.``.
         vision_rename: What llama.cpp's converter changes beside the names of the tower.
         image_token: Stands for a picture's rows.
+        begin_token: Before them.
+        end_token: After them.
         dropped: Part of the names of parameters that the converter leaves out.
     """
 
@@ -60,6 +63,8 @@ class VisionFamily(Family):
     vision_keys: Mapping[str, Any]
     vision_rename: family.Rename
     image_token: str
+    begin_token: str = "<start_of_image>"
+    end_token: str = "<end_of_image>"
     dropped: str = "-"
 
     @property
@@ -112,8 +117,8 @@ def _write_tower(model: VisionFamily, arrays: Mapping[str, Array], path: Path) -
         if model.dropped in original:
             continue
         name, value = model.vision_rename(original, original_value)
-        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        found = found or names.get_name(f"model.{name}", try_suffixes=(".weight", ".bias"))
+        found = names.get_name(name, try_suffixes=_SUFFIXES)
+        found = found or names.get_name(f"model.{name}", try_suffixes=_SUFFIXES)
         writer.add_tensor(found or name, np.ascontiguousarray(value, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -154,6 +159,17 @@ def _llava_tower(name: str, value: Array) -> tuple[str, Array]:
     for theirs, ours in (("linear_1", "mm.0"), ("linear_2", "mm.2")):
         name = name.replace(f"multi_modal_projector.{theirs}", ours)
     return _in_vision_model(name), value
+
+
+def _gemma4_tower(name: str, value: Array) -> tuple[str, Array]:
+    name = name.replace("vision_tower.encoder.", "vision_model.model.")
+    name = name.replace(".linear.weight", ".weight")
+    if name.endswith("position_embedding_table"):
+        name += ".weight"
+    if name.endswith("input_proj.weight"):
+        side = round((value.shape[1] // 3) ** 0.5)
+        value = value.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
+    return name, value
 
 
 def _internvl_tower(name: str, value: Array) -> tuple[str, Array]:
@@ -293,6 +309,50 @@ VISION_FAMILIES = {
             vision_rename=_llava_tower,
             image_token="<image_soft_token>",
             dropped="post_layernorm",
+        ),
+        VisionFamily(
+            name="embeddinggemma2_vision",
+            architecture="gemma-embedding2",
+            enum="GEMMA_EMBEDDING",
+            net="EmbeddingGemma2Model",
+            config={
+                "text_config": family.GEMMA2_EMBEDDING,
+                "vision_config": _VISION
+                | {
+                    "num_key_value_heads": 2,
+                    "head_dim": 16,
+                    "patch_size": 4,
+                    "position_embedding_size": 210,
+                    "use_clipped_linears": True,
+                    "standardize": True,
+                },
+                "audio_config": None,
+                "image_token_id": words.gemma4().ids["<|image|>"],
+            },
+            words=words.gemma4,
+            keys=family.gemma2_embedding_keys(family.GEMMA2_EMBEDDING),
+            rename=family.gemma2_embedding,
+            seed=25,
+            projector="gemma4v",
+            tile=224,
+            language="language_model.",
+            processor=("gemma4", "Gemma4ImageProcessorPil"),
+            processor_arguments={
+                "patch_size": 4,
+                "max_soft_tokens": 70,
+                "pooling_kernel_size": 3,
+                "image_mean": (0.0, 0.0, 0.0),
+                "image_std": (1.0, 1.0, 1.0),
+            },
+            vision_keys={
+                "vision.attention.layer_norm_epsilon": 1e-6,
+                "vision.patch_size": 4,
+                "vision.image_max_pixels": 70 * 12 * 12,
+            },
+            vision_rename=_gemma4_tower,
+            image_token="<|image|>",
+            begin_token="<|image>",
+            end_token="<image|>",
         ),
         VisionFamily(
             name="internvl",

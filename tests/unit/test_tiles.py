@@ -23,6 +23,8 @@ from support.vision_family import VISION_FAMILIES
 
 Headers = Callable[[str], tuple[Header, Header]]
 NAMES = sorted(VISION_FAMILIES)
+GEMMA4 = "embeddinggemma2_vision"
+CLAMPS = (".input_min", ".input_max", ".output_min", ".output_max")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,10 @@ def test_each_tensor_is_needed_in_its_shape(name: str, headers: Headers) -> None
             check_mmproj(other, text)
         if tensor.startswith(("v.pre_ln.w", "v.post_ln.w", "v.patch_embd.b")) or ".ls" in tensor:
             continue
-        with pytest.raises(ModelLoadError, match=r"is missing|has shape"):
+        if tensor.endswith(CLAMPS):
+            check_mmproj(without(tower, tensor), text)
+            continue
+        with pytest.raises(ModelLoadError, match=r"is missing|has shape|counterpart|0 rows per"):
             check_mmproj(without(tower, tensor), text)
 
 
@@ -107,7 +112,61 @@ def test_a_language_model_of_another_kind(headers: Headers) -> None:
         check_mmproj(tower, replace(text, types=types))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"image_max_pixels": 143}, "gives 0 rows of 12 x 12"),
+        ({"image_max_pixels": 1121 * 144}, "gives 1121 rows"),
+        ({"image_max_pixels": 71 * 144}, "has 210 rows per axis; a picture may need 213"),
+        ({"image_max_pixels": 0}, "image_max_pixels is 0"),
+        ({"projector__scale_factor": 0}, "scale_factor is 0"),
+        ({"projector__scale_factor": 8192}, "32768 x 32768"),
+        ({"patch_size": 0}, "patch_size is 0"),
+        ({"patch_size": 5}, "v.patch_embd.weight has shape"),
+        ({"attention__head_count": 3}, "cannot be split into 3 heads"),
+        ({"block_count": 49}, "at most 48"),
+        ({"block_count": 1}, "has no place in this vision tower"),
+        ({"projection_dim": 64}, "belong to different models"),
+    ],
+)
+def test_numbers_of_gemma4(keys: dict[str, Any], message: str, headers: Headers) -> None:
+    text, tower = headers(GEMMA4)
+    with pytest.raises(ModelLoadError, match=message):
+        check_mmproj(changed(tower, **keys), text)
+
+
+def test_tensors_that_gemma4_has_not(headers: Headers) -> None:
+    text, tower = headers(GEMMA4)
+    for name in ("v.patch_embd.bias", "v.blk.0.attn_q.bias", "v.class_embd", "v.blk.9.x.input_min"):
+        shapes = {**tower.shapes, name: (32, 1, 1, 1)}
+        with pytest.raises(ModelLoadError, match=f"{name} has no place"):
+            check_mmproj(replace(tower, shapes=shapes), text)
+
+
+def test_gemma4_belongs_to_one_language_model(headers: Headers) -> None:
+    text, tower = headers(GEMMA4)
+    other_text, other_tower = headers("gemma3")
+    for pair in ((tower, other_text), (other_tower, text)):
+        with pytest.raises(ModelLoadError, match="are supported with each other alone"):
+            check_mmproj(*pair)
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"),
+    [((84, 120), (7, 10)), ((1, 1), (8, 8)), ((1, 150), (1, 70)), ((150, 1), (70, 1))],
+)
+def test_rows_of_gemma4(size: tuple[int, int], grid: tuple[int, int], headers: Headers) -> None:
+    processor = TileProcessor.of(headers(GEMMA4)[1].metadata)
+    assert processor is not None
+    picture = Image.fromarray(tiny.pixels(*size))
+    (tile,) = (piece for piece in processor(picture).pieces if isinstance(piece, Tile))
+    assert tile.pixels.shape == (12 * grid[0], 12 * grid[1], 3)
+    assert processor.n_tokens(picture) == grid[0] * grid[1]
+    with pytest.raises(InputError, match="aspect ratio above 200"):
+        processor.n_tokens(Image.new("RGB", (201, 1)))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != GEMMA4])
 def test_tiles_are_told_by_the_size(name: str, headers: Headers) -> None:
     _, tower = headers(name)
     processor = TileProcessor.of(tower.metadata)
