@@ -19,6 +19,7 @@ from support import family, tiny, vision_family
 from support.sequences import relative_error, unit_mean, worst_row_error
 
 pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
 family_reference = pytest.importorskip("support.family_reference")
 vision_reference = pytest.importorskip("support.vision_reference")
 
@@ -115,6 +116,28 @@ def test_mixed_document(pair: Pair) -> None:
     vector = pair.embedder.encode_document([[before, picture, after]])[0]
     right = unit_mean(pair.reference.picture_hidden(inputs))
     assert np.abs(vector - right).max() <= COMPONENT
+
+
+def test_pictures_and_texts_that_all_see_each_other(tmp_path: Path) -> None:
+    """Text, picture, text, picture, text in one forward, among other items."""
+    pair = Pair("embeddinggemma2_vision", tmp_path)
+    one, two = (tiny.pixels(*size, seed=SEED) for size in ((100, 70), (33, 90)))
+    first = pair.reference.process(one, "a page{} and the fox")
+    second = pair.reference.process(two, "{} in the middle")
+    joined = replace(
+        first,
+        ids=np.concatenate([first.ids[:-1], second.ids[1:]]),
+        further={
+            key: torch.cat([value, second.further[key]]) for key, value in first.further.items()
+        },
+    )
+    right = pair.reference.picture_hidden(joined)
+    item = ["a page", one, " and the fox", two, " in the middle"]
+    kind = pair.embedder._kinds.document("retrieval")
+    ids = np.array(kind.place(kind.read(kind.take(item))).sequence.token_ids())
+    np.testing.assert_array_equal(np.where(ids < 0, joined.ids, ids), joined.ids)
+    rows = pair.embedder.encode_document(["a text", item, [two], "the fox " * 40])
+    assert np.abs(rows[1] - unit_mean(right)).max() <= COMPONENT
 
 
 def test_a_mistake_would_be_seen(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ def test_projector(value: tuple[str, Any] | None) -> None:
     refuse_tower(
         tower({"clip.projector_type": value}),
         f"projector type {named!r} is not supported; Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
-        "Gemma 3, SmolVLM and Idefics3, LLaVA, InternVL are",
+        "Gemma 3, SmolVLM and Idefics3, LLaVA, InternVL, EmbeddingGemma 2 are",
     )
 
 
