@@ -41,7 +41,8 @@ def make(name: str) -> None:
     weights = family.weights(model, shapes)
     sizes = SIZES if name in VISION_FAMILIES else {}
     around = AROUND if name == "embeddinggemma2_vision" else {}
-    sizes = sizes | dict.fromkeys(around, (70, 100))
+    if around:  # one picture that is taken whole says as much as two
+        sizes = {"long": SIZES["long"], **dict.fromkeys(around, (70, 100))}
     kind = vision_reference.VisionReference if sizes else family_reference.FamilyReference
     reference = kind(model, weights)
     arrays = {}
