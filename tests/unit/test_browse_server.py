@@ -569,3 +569,26 @@ def test_ports(server: Server, fake: Fake) -> None:
     for port in (-1, 65536, "80", None):
         with pytest.raises(InputError, match="port is"):
             Server(fake, port)
+
+
+def test_closing_waits_for_the_answer_that_is_being_made() -> None:
+    fake, begun, done = Fake(), threading.Event(), []
+
+    def work(_: Callable[[], bool]) -> None:
+        begun.set()
+        time.sleep(0.2)
+        done.append("work")
+
+    fake.before_search = work
+    with serving(fake) as server:
+        idle, asking = connect(server), connect(server)
+        idle.connect()
+        asking.request("POST", "/search", text("a"), JSON)
+        assert begun.wait(TIMEOUT_S)
+        server.shutdown()
+        start = time.monotonic()
+        server.server_close()
+        assert done == ["work"]
+        assert time.monotonic() - start < server_module.CLOSE_SECONDS / 2
+        for connection in (idle, asking):
+            connection.close()

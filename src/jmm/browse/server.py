@@ -13,9 +13,11 @@ Whatever goes wrong is told as {"error": ...} with a status that fits.
 from __future__ import annotations
 
 import logging
+import socket
 import socketserver
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from jmm import arguments
@@ -24,6 +26,9 @@ from jmm.errors import InputError
 
 ADDRESS = "127.0.0.1"
 MOST_CONNECTIONS = 64
+
+# How long the end of a server waits for answers that are being made.
+CLOSE_SECONDS = 60
 
 _logger = logging.getLogger("jmm")
 
@@ -83,7 +88,9 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(self, library: Answers, port: int = 0) -> None:
         port = arguments.whole("port", port, 0, 65535)
         self.library = library
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         try:
             super().__init__((ADDRESS, port), Handler)
         except OSError as error:
@@ -105,21 +112,42 @@ class Server(socketserver.ThreadingTCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts a thread for a connection, unless there are too many."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        with self._lock:  # Ctrl-C may come here, and cannot leave it taken
+            if len(self._connections) >= MOST_CONNECTIONS:
+                self.shutdown_request(request)
+                return
+            self._connections.add(request)
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._places.release()
+            self._forget(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serves a connection."""
+        with self._changed:
+            self._connections.add(request)  # Ctrl-C may have come while the thread started
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._forget(request)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._changed:
+            self._connections.discard(request)
+            self._changed.notify_all()
+
+    def server_close(self) -> None:
+        """Ends the connections, and waits for what is being answered.
+
+        A thread that is still at work when Python ends may end the process.
+        """
+        super().server_close()
+        with self._changed:
+            for connection in self._connections:
+                with suppress(OSError):  # the other end was faster
+                    connection.shutdown(socket.SHUT_RDWR)
+            self._changed.wait_for(lambda: not self._connections, CLOSE_SECONDS)
 
     def handle_error(self, *_: Any) -> None:
         """A connection that broke is no news."""

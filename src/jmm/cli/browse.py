@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             if library.is_working and not (arguments.json or arguments.quiet):
                 print("the last answer is being finished", file=sys.stderr)
+        finally:
+            library.close()  # so that nobody begins while the server ends
     return 0
 
 
