@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("jmm")
 
 Files = tuple[Path, Path]
 
-_MISSING = ("pip install", "could not import", "is not installed", "needs Debian's package")
+_MISSING = ("pip install", "could not import", "is not installed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,9 +23,6 @@ import pytest
 def test_says_so():
     pytest.skip("needs: pip install other")
 
-def test_of_debian():
-    pytest.skip("needs Debian's package chromium")
-
 def test_imports():
     pytest.importorskip("no_such_package")
 """
@@ -59,7 +56,6 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert code == 1
     assert sorted(named) == [
         "test_lacking.py::test_imports",
-        "test_lacking.py::test_of_debian",
         "test_lacking.py::test_says_so",
         "test_module.py",
     ]
