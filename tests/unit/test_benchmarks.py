@@ -16,6 +16,7 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import bench_checkpoint  # noqa: E402
 import bench_image  # noqa: E402
 import bench_load  # noqa: E402
 import bench_maxsim  # noqa: E402
@@ -29,7 +30,8 @@ import report  # noqa: E402
 from common import flops, inputs, kquants, table, team  # noqa: E402
 from common.shape import Outlines, Weights, parse_layers, true_width  # noqa: E402
 
-from support import tiny  # noqa: E402
+from jmm import Embedder  # noqa: E402
+from support import checkpoint, tiny  # noqa: E402
 
 
 def test_operations_of_one_layer_by_hand() -> None:
@@ -387,3 +389,16 @@ def test_load_table() -> None:
     turns = [dict.fromkeys(bench_load.COLUMNS, seconds) for seconds in (0.3, 0.1, 0.2)]
     last = bench_load.tables({"repetitions": turns}).splitlines()[-1]
     assert last.replace(" ", "") == "|built-inmodel|200|200|200|"
+
+
+def test_a_written_checkpoint_converts(tmp_path: Path) -> None:
+    source, out = tmp_path / "checkpoint", tmp_path / "out"
+    source.mkdir()
+    bench_checkpoint.write_checkpoint(tiny.MODELS["qwen25_small"], source)
+    step = bench_checkpoint.measured(
+        *("-m", "jmm", "convert", source, out, "--no-adapters", "--quiet")
+    )
+    assert step["peak"] > step["processor"] > 0
+    with Embedder(out, n_threads=1) as embedder:
+        assert np.isfinite(embedder.encode_images(tiny.picture(4, 6))).all()
+        assert embedder.multi_vector_dim == checkpoint.PROJECTOR_DIM
