@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -27,14 +28,15 @@ def to_the_end(function: Callable[[], T]) -> T:
     run = _Run(function)
     interruption: BaseException | None = None
     try:
-        threading.Thread(target=run).start()
+        # not threading.Thread, whose start waits in a way that an exception leaves half done
+        _thread.start_new_thread(run, ())
     except BaseException as error:
         if run.is_prevented():
             raise
         interruption = error
-    while not run.ended.is_set():
+    while not run.is_done:
         try:
-            run.ended.wait()
+            run.end.acquire()
         except BaseException as error:
             interruption = error
     if interruption is not None:
@@ -49,7 +51,9 @@ class _Run(Generic[T]):
         self._function = function
         self._gate = threading.Lock()
         self._state = "new"
-        self.ended = threading.Event()
+        self.end = threading.Lock()  # held until the end; an exception cannot leave it half taken
+        self.end.acquire()
+        self.is_done = False
         self.results: list[T] = []
         self.error: BaseException | None = None
 
@@ -63,7 +67,8 @@ class _Run(Generic[T]):
         except BaseException as error:
             self.error = error
         finally:
-            self.ended.set()
+            self.is_done = True
+            self.end.release()
 
     def is_prevented(self) -> bool:
         """Whether it has not begun; then it never will."""
