@@ -27,6 +27,7 @@ from common import inputs, jmm_build, machine, options, table
 from common.shape import HELP_LAYERS, parse_layers, true_width
 
 import jmm
+from support import gguf_writer
 
 _SHAPES = {
     "attn_q": ("hidden", "hidden"),
@@ -57,10 +58,7 @@ def write_adapter(path: Path, layers: tuple[int, int], rank: int, seed: int) -> 
             for half, shape in (("a", (rank, sizes[n_in])), ("b", (sizes[n_out], rank))):
                 value = rng.standard_normal(shape, np.float32) / np.sqrt(shape[1])
                 writer.add_tensor(f"blk.{layer}.{name}.weight.lora_{half}", value.astype("f2"))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_writer.finish(writer)
     return path
 
 

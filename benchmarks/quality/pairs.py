@@ -74,10 +74,7 @@ def retype(source: Path, target: Path, file_type: str) -> None:
         is_matrix = len(tensor.shape) > 1
         kind = gguf.GGMLQuantizationType[file_type if is_matrix else "F32"]
         writer.add_tensor(tensor.name, gguf.quants.quantize(values, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_writer.finish(writer)
 
 
 def tiny_pair(folder: Path) -> None:
@@ -111,10 +108,7 @@ def _write_projector(path: Path, tensors: dict[str, np.ndarray]) -> None:
     writer = gguf.GGUFWriter(path, "qwen2vl")
     for name, value in tensors.items():
         writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_writer.finish(writer)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ cdef class Engine(Handles):
     cdef llama.llama_context *ctx  # owned, made again when a batch needs more room
     cdef llama.llama_batch_ext *batch  # owned, belongs to ctx
     cdef const llama.llama_vocab *vocab  # borrowed from model
-    cdef int capacity  # tokens that ctx has room for
+    cdef int capacity  # cells of the cache of ctx
     cdef int n_states  # sequences that ctx has room for
     cdef int n_batch
     cdef int n_ubatch

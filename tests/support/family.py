@@ -21,7 +21,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from support import words
+from support import gguf_writer, words
 from support.words import Words
 
 Array = NDArray[np.float32]
@@ -134,10 +134,7 @@ def write(family: Family, arrays: Mapping[str, Array], path: Path) -> Path:
         name, value = family.rename(name, value)
         found = names.get_name(family.prefix + name, try_suffixes=(".weight", ".bias"))
         writer.add_tensor(found or name, np.ascontiguousarray(value, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_writer.finish(writer)
     return path
 
 

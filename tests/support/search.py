@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from PIL import Image
 
-from support import tiny
+from support import gguf_writer, tiny
 
 TOKEN_DIM = 16
 
@@ -22,10 +22,7 @@ def write_projector(path: Path, seed: int = 0) -> Path:
     for name, shape in (("weight", (TOKEN_DIM, 256)), ("bias", (TOKEN_DIM,))):
         values = rng.standard_normal(shape).astype(np.float32)
         writer.add_tensor(f"multi_vector_projector.{name}", values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_writer.finish(writer)
     return path
 
 

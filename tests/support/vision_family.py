@@ -15,7 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from support import family, words
+from support import family, gguf_writer, words
 from support.family import Array, Family
 
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -120,10 +120,7 @@ def _write_tower(model: VisionFamily, arrays: Mapping[str, Array], path: Path) -
         found = names.get_name(name, try_suffixes=_SUFFIXES)
         found = found or names.get_name(f"model.{name}", try_suffixes=_SUFFIXES)
         writer.add_tensor(found or name, np.ascontiguousarray(value, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_writer.finish(writer)
     return path
 
 

@@ -16,6 +16,7 @@ from jmm.cli.options import (
     shows_progress,
 )
 from jmm.errors import JmmError
+from jmm.replacing import replacing
 
 if TYPE_CHECKING:
     import argparse
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     readable = np.isfinite(vectors).all(axis=1)
     if arguments.output is not None:
         names = np.array([str(path) for path in arguments.files])
-        with output.replacing(arguments.output) as file:
+        with replacing(arguments.output) as file:
             np.savez(file, files=names, vectors=vectors)
     scores = np.full(len(vectors), -np.inf) if query is None else vectors @ query
     order = np.argsort(-np.where(readable, scores, -np.inf), kind="stable")[: readable.sum()]

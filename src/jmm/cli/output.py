@@ -1,4 +1,4 @@
-"""What commands print and write: JSON, counts, files that are whole or not there."""
+"""What commands print: JSON, counts, failures; and where they may write."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import json
 import os
 import re
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
 from jmm.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -111,20 +109,3 @@ def check(target: Path, *sources: str | os.PathLike[str] | None) -> None:
         raise InputError(f"{target}: its folder cannot be written into")
     if any(source is not None and target.resolve() == Path(source).resolve() for source in sources):
         raise InputError(f"{target}: this would overwrite what is read; give another name")
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
-    """Yields a new file, which takes the place of ``target`` at the end.
-
-    After an error nothing of it is left, and what was there is there still.
-    """
-    target = target.resolve()
-    part = target.parent / f".jmm-{uuid4().hex[:8]}.part"
-    try:
-        with part.open("xb") as file:
-            yield file
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

@@ -13,6 +13,7 @@ from jmm.cli.index import opened
 from jmm.cli.options import add_model_options, add_output_options, png, positive
 from jmm.cli.page import add_page_option, check_page, read_page
 from jmm.errors import InputError
+from jmm.replacing import replacing
 
 if TYPE_CHECKING:
     from jmm.search import Hit, Index
@@ -100,7 +101,7 @@ def _write_sheet(
 ) -> None:
     from jmm.search import contact_sheet
 
-    with output.replacing(path) as file:
+    with replacing(path) as file:
         contact_sheet(query, hits, index.settings).save(file, "PNG")
     if not arguments.quiet:
         print(f"jmm: written: {path}", file=sys.stderr)

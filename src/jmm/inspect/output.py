@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jmm.errors import InputError
+from jmm.replacing import replacing
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -49,8 +48,6 @@ def check(path: str | os.PathLike[str], *sources: str | os.PathLike[str]) -> Pat
 def save(path: str | os.PathLike[str], drawing: Image.Image, record: dict[str, Any]) -> Path:
     """Writes the drawing, and its numbers beside it under the same name with .json.
 
-    A name that is a link stays one: the file that it leads to is replaced.
-
     Raises:
         InputError: See `check`.
         OSError: Writing failed; older files are left as they were.
@@ -60,21 +57,8 @@ def save(path: str | os.PathLike[str], drawing: Image.Image, record: dict[str, A
     """
     target = check(path)
     numbers = target.with_suffix(".json")
-    png = BytesIO()
-    drawing.save(png, "PNG")
-    contents = {target.resolve(): png.getvalue(), numbers.resolve(): _json(record)}
-    parts = {file: file.with_name(f".jmm-{secrets.token_hex(8)}.part") for file in contents}
-    try:
-        for file, content in contents.items():
-            parts[file].write_bytes(content)
-        for file, part in parts.items():
-            part.replace(file)
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
+    with replacing(numbers) as numbers_file, replacing(target) as drawing_file:
+        drawing.save(drawing_file, "PNG")
+        # a file's name may be any bytes; escaped, all of them are ASCII
+        numbers_file.write(f"{json.dumps(record)}\n".encode("ascii"))
     return numbers
-
-
-def _json(record: dict[str, Any]) -> bytes:
-    # a file's name may be any bytes; escaped, all of them are ASCII
-    return f"{json.dumps(record)}\n".encode("ascii")
