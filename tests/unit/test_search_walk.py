@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,21 @@ def test_each_file_once(tree: Path) -> None:
     assert found(tree, tree / "c", tree / "b.txt", tree) == found(tree)
 
 
-def test_a_deep_tree(tmp_path: Path) -> None:
+@pytest.fixture
+def bottom(tmp_path: Path) -> Iterator[Path]:
+    """A folder 1,200 levels down, taken away level by level: pytest's own removal would recurse."""
     deepest = tmp_path
     for _ in range(1200):
         deepest = deepest / "d"
         deepest.mkdir()
-    (deepest / "a.txt").write_text("")
-    assert len(found(tmp_path)) == 1
-    (deepest / "a.txt").unlink()
-    while deepest != tmp_path:  # pytest's own removal would recurse
+    yield deepest
+    for path in deepest.iterdir():
+        path.unlink()
+    while deepest != tmp_path:
         deepest.rmdir()
         deepest = deepest.parent
+
+
+def test_a_deep_tree(tmp_path: Path, bottom: Path) -> None:
+    (bottom / "a.txt").write_text("")
+    assert len(found(tmp_path)) == 1
