@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from collections.abc import Sequence as _Sequence
 from typing import Any, final
 
@@ -9,6 +10,7 @@ from typing_extensions import disjoint_base
 MAX_SEQUENCES: int
 QUANTIZATION_VERSION: int
 
+_Available = Callable[[], int | None] | None
 _Path = str | os.PathLike[str]
 _Float32 = npt.NDArray[np.float32]
 _Patches = tuple[_Float32, int, int]
@@ -58,12 +60,20 @@ class Handles:
     @property
     def is_open(self) -> bool: ...
     def check(self) -> None: ...
+    def tower_bytes(self, shapes: list[tuple[int, int]]) -> int: ...
     def close(self) -> None: ...
     def retire(self) -> None: ...
 
 @final
 class Tower(Handles):
-    def __init__(self, mmproj_path: _Path, *, n_threads: int, use_gpu: bool = True) -> None: ...
+    def __init__(
+        self,
+        mmproj_path: _Path,
+        *,
+        n_threads: int,
+        use_gpu: bool = True,
+        available: _Available = None,
+    ) -> None: ...
     def encode_vision(self, pictures: list[_Patches]) -> list[_Float32]: ...
 
 @final
@@ -91,7 +101,9 @@ class Engine(Handles):
         n_ubatch: int = 0,
         f16_kv: bool = False,
         with_tower: bool = True,
+        available: _Available = None,
     ) -> None: ...
+    def context_bytes(self, n_tokens: int, n_sequences: int = 1) -> int: ...
     def tokenize(
         self,
         parts: _Sequence[_Part],

@@ -30,6 +30,8 @@ cdef class Engine(Handles):
         n_ubatch: Most tokens per forward, 0 for a default.
         f16_kv: Keeps keys and values in half precision.
         with_tower: Loads the tower's weights; without them pictures come encoded.
+        available: Tells how many bytes this process may still take, None if that is not known.
+            Asked before buffers grow, so that what cannot fit is an error and not a kill.
 
     Raises:
         ModelLoadError: A file cannot be loaded, or they do not fit each other.
@@ -41,6 +43,7 @@ cdef class Engine(Handles):
     cdef llama.llama_context *ctx  # owned, made again when a batch needs more room
     cdef llama.llama_batch_ext *batch  # owned, belongs to ctx
     cdef const llama.llama_vocab *vocab  # borrowed from model
+    cdef dict sizes  # bytes of contexts by their room
     cdef int capacity  # cells of the cache of ctx
     cdef int n_states  # sequences that ctx has room for
     cdef int n_batch
@@ -58,8 +61,10 @@ cdef class Engine(Handles):
 
     def __init__(self, model_path, mmproj_path=None, adapter_paths=(), *, int n_threads,
                  int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0, bool f16_kv=False,
-                 bool with_tower=True):
+                 bool with_tower=True, available=None):
         self._register()
+        self.available = available
+        self.sizes = {}
         self.n_batch = n_batch
         self.n_ubatch = n_ubatch
         self.f16_kv = f16_kv
@@ -229,24 +234,30 @@ cdef class Engine(Handles):
                 unless an assertion of ggml failed: then `is_open` is false.
         """
         cdef Forward run
+        cdef bool begun = False
         self._enter_open()
         try:
             self._plan(&run, sequences, spans, pooled, hidden)
             if tokens is not None:
                 _plan_tokens(&run, sequences, tokens, projection, self.n_embd)
                 run.projection.normalize = normalize
-            self._reserve(run.n_tokens if self.undivided else run.n_cells, <int>run.plans.size())
+            n_tokens = run.n_tokens if self.undivided else run.n_cells
+            self._check_memory(&run, n_tokens)
+            begun = True
+            self._reserve(n_tokens, <int>run.plans.size())
             self._adapt(adapter)
             with nogil:
                 _encode_pictures(self.vision, run.pictures)
                 self._run(&run)
             self._raise_interrupt()
+            self.held = self.wanted
             _write_means(&run, pooled)
             finite = [flag != 0 for flag in run.finite]
             self._empty(not all(finite))
         except BaseException as error:
             translated = self._translate(error, f"a batch of {run.n_tokens} tokens")
-            self._free_context()
+            if begun:
+                self._free_context()
             raise translated from None
         finally:
             self._leave()
@@ -356,19 +367,58 @@ cdef class Engine(Handles):
         finally:
             self._leave()
 
-    cdef _reserve(self, int n_tokens, int n_sequences):
-        """Makes a context with room for so much, unless there is one."""
-        cdef llama.llama_context_params params
-        if self.ctx != NULL and n_tokens <= self.capacity and n_sequences <= self.n_states:
+    def context_bytes(self, int n_tokens, int n_sequences=1):
+        """Tells the memory that a batch takes in the language model.
+
+        Args:
+            n_tokens: Cells of the cache.
+            n_sequences: At most `max_sequences`.
+
+        Returns:
+            int: Bytes of cache, buffers and outputs.
+        """
+        self._enter_open()
+        try:
+            return self._context_bytes(self._room(n_tokens, n_sequences))
+        except BaseException as error:
+            raise self._translate(error, f"a forecast of {n_tokens} tokens") from None
+        finally:
+            self._leave()
+
+    cdef _check_memory(self, Forward *run, int n_tokens):
+        """Raises OutOfMemoryError if what a batch needs beyond what there is cannot be had."""
+        cdef size_t more = 0
+        self.wanted = self.held
+        if self.available is None:
             return
-        self._free_context()
+        if not self._has_room(n_tokens, <int>run.plans.size()):
+            wanted = self._context_bytes(self._room(n_tokens, <int>run.plans.size()))
+            held = self.sizes.get((self.capacity, self.n_states), 0) if self.ctx != NULL else 0
+            more = max(0, wanted - held)
+        if not run.pictures.empty():
+            more += _tower_more(self, run.pictures)
+        _check_room(self.available, more, f"a batch of {run.n_tokens} tokens")
+
+    cdef bool _has_room(self, int n_tokens, int n_sequences) noexcept:
+        return self.ctx != NULL and n_tokens <= self.capacity and n_sequences <= self.n_states
+
+    cdef _room(self, int n_tokens, int n_sequences):
+        """Cells and sequences of the context that is made for so much."""
         cdef int capacity = 2 * CELL_BLOCK
         while capacity < n_tokens:
             capacity *= 2
         n_states = 1 if self.recurrent else N_SEQ_MAX
         while n_states < n_sequences:
             n_states *= 2
-        params = llama.llama_context_default_params()
+        return capacity, n_states
+
+    cdef _context_bytes(self, room):
+        if room not in self.sizes:
+            self.sizes[room] = llama.llama_context_n_bytes(self.model, self._params(room[0], room[1]))
+        return self.sizes[room]
+
+    cdef llama.llama_context_params _params(self, int capacity, int n_states):
+        cdef llama.llama_context_params params = llama.llama_context_default_params()
         params.n_ctx = capacity
         params.n_batch = max(self.n_batch or capacity, N_SEQ_MAX)
         params.n_ubatch = capacity if self.undivided else min(self.n_ubatch or N_UBATCH, capacity)
@@ -381,6 +431,16 @@ cdef class Engine(Handles):
         params.no_perf = True
         params.abort_callback = _should_stop
         params.abort_callback_data = &self.watch
+        return params
+
+    cdef _reserve(self, int n_tokens, int n_sequences):
+        """Makes a context with room for so much, unless there is one."""
+        cdef llama.llama_context_params params
+        if self._has_room(n_tokens, n_sequences):
+            return
+        self._free_context()
+        capacity, n_states = self._room(n_tokens, n_sequences)
+        params = self._params(capacity, n_states)
         with nogil:
             self.ctx = llama.llama_init_from_model(self.model, params)
         if self.ctx == NULL:

@@ -73,6 +73,7 @@ cdef object _assertion_error(kind, what):
     if message.empty():
         return None
     said = message.decode("utf-8", "replace")
-    if "alloc" in said or "mem_buffer" in said:
+    logged = "; ".join(getattr(_native, "errors", ()))
+    if "alloc" in said + logged or "mem_buffer" in said:
         kind = OutOfMemoryError
     return kind(f"{what}: {said}")

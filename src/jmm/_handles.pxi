@@ -6,6 +6,11 @@ cdef double RETIRE_SECONDS = 60
 _engines = weakref.WeakSet()
 
 
+cdef struct TowerRoom:
+    size_t n_patches  # of one call
+    size_t n_bytes
+
+
 cdef class Handles:
     """Native handles that one thread at a time may use, in the process that made them."""
 
@@ -15,6 +20,9 @@ cdef class Handles:
     cdef object __weakref__
     cdef object lock
     cdef object owner  # thread that holds the lock
+    cdef object available  # tells the bytes that may still be taken, None if it cannot; or None
+    cdef TowerRoom held  # what the tower has had room for
+    cdef TowerRoom wanted  # what it needs room for now, if that is more
     cdef bool loaded
     cdef bool closing  # close() came from inside a call; the call frees
     cdef int pid  # the process that may use the handles
@@ -178,6 +186,31 @@ cdef class Handles:
     def is_open(self):
         """Whether the model is still there."""
         return self.loaded
+
+    def tower_bytes(self, list shapes):
+        """Tells the memory that pictures of one call take in the tower, beside their patches.
+
+        Args:
+            shapes: ``(grid_h, grid_w)`` in patches each; of a tile, its sides in pixels.
+
+        Returns:
+            int: Bytes of the graph's buffers at their largest, and of all rows.
+        """
+        cdef vector[Picture] pictures
+        cdef Picture picture
+        cdef float mark = 0  # never read
+        memset(&picture, 0, sizeof(picture))
+        if self.patch_n_elem == 0:
+            picture.pixels = &mark
+        for picture.grid_h, picture.grid_w in shapes:
+            pictures.push_back(picture)
+        self._enter_open()
+        try:
+            return _tower_bytes(self.vision, pictures)
+        except BaseException as error:
+            raise self._translate(error, "a forecast of the tower's memory") from None
+        finally:
+            self._leave()
 
     def close(self):
         """Frees the model. Further calls raise InputError."""

@@ -98,5 +98,7 @@ def read_gguf(path):
                 + ggml.gguf_get_tensor_size(header, i),
             )
         return metadata, tensors
+    except MemoryError:
+        raise OutOfMemoryError(f"{path}: no memory to read its header") from None
     finally:
         ggml.gguf_free(header)

@@ -84,6 +84,7 @@ cdef extern from "llama.h" nogil:
 
     llama_context_params llama_context_default_params()
     llama_context *llama_init_from_model(llama_model *model, llama_context_params params) except +
+    size_t llama_context_n_bytes(llama_model *model, llama_context_params params) except +
     void llama_free(llama_context *ctx)
     void llama_attach_threadpool(llama_context *ctx, ggml_threadpool *pool, ggml_threadpool *pool_batch)
     llama_memory_t llama_get_memory(const llama_context *ctx)

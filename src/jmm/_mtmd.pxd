@@ -80,4 +80,6 @@ cdef extern from "mtmd.h" nogil:
     int32_t mtmd_encode_pixels(mtmd_context *ctx, uint32_t nx, uint32_t ny, const float *data) except +
     bool mtmd_decode_use_non_causal(const mtmd_context *ctx, const mtmd_input_chunk *chunk)
     int32_t mtmd_encode_patches(mtmd_context *ctx, const mtmd_patches *imgs, size_t n_imgs) except +
+    size_t mtmd_patches_n_bytes(mtmd_context *ctx, const mtmd_patches *imgs, size_t n_imgs) except +
+    size_t mtmd_pixels_n_bytes(mtmd_context *ctx, uint32_t nx, uint32_t ny) except +
     float *mtmd_get_output_embd(mtmd_context *ctx)

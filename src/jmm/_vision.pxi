@@ -30,11 +30,30 @@ cdef bool _is_larger(const Picture &one, const Picture &other) noexcept nogil:
     return one.grid_h > other.grid_h
 
 
+cdef size_t _next_group(const vector[Picture] &pictures, size_t first,
+                        vector[mtmd.mtmd_patches] &group) noexcept nogil:
+    """Fills the group that shares a forward with a picture; returns where the next one begins."""
+    cdef mtmd.mtmd_patches patches
+    cdef size_t n_patches = 0, n_shapes = 0, i = first
+    group.clear()
+    while i < pictures.size():
+        if i == first or pictures[i].grid_h != patches.ny or pictures[i].grid_w != patches.nx:
+            n_shapes += 1
+        n_patches += _n_patches(pictures[i])
+        if i > first and (n_patches > N_PATCHES_SHARED or n_shapes > N_SHAPES_SHARED):
+            break
+        patches.nx, patches.ny = pictures[i].grid_w, pictures[i].grid_h
+        patches.data = pictures[i].patches
+        group.push_back(patches)
+        i += 1
+    return i
+
+
 cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) except -1 nogil:
     """Fills `rows` of every picture."""
     cdef vector[mtmd.mtmd_patches] group
-    cdef mtmd.mtmd_patches patches
-    cdef size_t i, first, n_patches, n_shapes, n_values
+    cdef size_t stop, n_values
+    cdef size_t first = 0
     cdef size_t n_embd, n_merged
     cdef const float *rows
     if pictures.empty():
@@ -44,26 +63,13 @@ cdef int _encode_pictures(mtmd.mtmd_context *vision, vector[Picture] pictures) e
     n_embd = mtmd.mtmd_get_n_embd(vision)
     n_merged = mtmd.mtmd_get_patch_n_merge(vision) * mtmd.mtmd_get_patch_n_merge(vision)
     stable_sort(pictures.begin(), pictures.end(), _is_larger)  # equal sizes are one batch
-    first = 0
     while first < pictures.size():
-        group.clear()
-        n_patches = n_shapes = 0
-        i = first
-        while i < pictures.size():
-            if (i == first or pictures[i].grid_h != patches.ny or pictures[i].grid_w != patches.nx):
-                n_shapes += 1
-            n_patches += _n_patches(pictures[i])
-            if group.size() > 0 and (n_patches > N_PATCHES_SHARED or n_shapes > N_SHAPES_SHARED):
-                break
-            patches.nx, patches.ny = pictures[i].grid_w, pictures[i].grid_h
-            patches.data = pictures[i].patches
-            group.push_back(patches)
-            i += 1
+        stop = _next_group(pictures, first, group)
         if mtmd.mtmd_encode_patches(vision, group.data(), group.size()) != 0:
             with gil:
                 raise _failure(DecodeError, "the vision tower failed")
         rows = mtmd.mtmd_get_output_embd(vision)
-        while first < i:
+        while first < stop:
             n_values = _n_patches(pictures[first]) // n_merged * n_embd
             memcpy(pictures[first].rows, rows, n_values * sizeof(float))
             rows += n_values
@@ -130,9 +136,11 @@ cdef _encode_tiles_apart(Handles handles, list tiles):
             item.grid_h, item.grid_w = height, width
             item.pixels, item.rows = &pixels[0, 0, 0], &rows[0, 0]
             items.push_back(item)
+        _check_room(handles.available, _tower_more(handles, items), f"a call with {len(tiles)} tiles")
         with nogil:
             _encode_pictures(handles.vision, items)
         handles._raise_interrupt()
+        handles.held = handles.wanted
     except BaseException as error:
         raise handles._translate(error, f"{len(tiles)} tiles") from None
     return outputs
@@ -160,9 +168,12 @@ cdef _encode_vision(Handles handles, list pictures):
             item.patches, item.rows = &patches[0, 0], &rows[0, 0]
             items.push_back(item)
             n_patches += patches.shape[0]
+        what = f"a call with {n_patches} patches"
+        _check_room(handles.available, _tower_more(handles, items), what)
         with nogil:
             _encode_pictures(handles.vision, items)
         handles._raise_interrupt()
+        handles.held = handles.wanted
     except BaseException as error:
         raise handles._translate(error, f"pictures of {n_patches} patches") from None
     return outputs
@@ -175,14 +186,16 @@ cdef class Tower(Handles):
         mmproj_path: GGUF of the tower.
         n_threads: Threads of its pool.
         use_gpu: Runs on a GPU where there is one.
+        available: As of `Engine`.
 
     Raises:
         ModelLoadError: The file cannot be loaded.
         OutOfMemoryError: It does not fit in memory.
     """
 
-    def __init__(self, mmproj_path, *, int n_threads, bool use_gpu=True):
+    def __init__(self, mmproj_path, *, int n_threads, bool use_gpu=True, available=None):
         self._register()
+        self.available = available
         self._enter()
         try:
             self._start(n_threads)

@@ -12,16 +12,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
-from jmm import _core, arguments, demo, hub, profiles, runtime, vectors, vision
+from jmm import _core, arguments, demo, hub, memory, profiles, runtime, vectors, vision
 from jmm import bundle as bundles
 from jmm.arguments import MultiVectors, OnError, Options
 from jmm.call import Call, Vectors
-from jmm.errors import InputError
+from jmm.errors import InputError, OutOfMemoryError
 from jmm.files import ModelFiles
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource
 from jmm.kinds import Kind, Kinds
 from jmm.pictures import Reader, VisionTokens, is_picture
-from jmm.pipeline import WINDOW_ITEMS, Pipeline
+from jmm.pipeline import BATCH_TOKENS, CELLS_PER_TOKEN, WINDOW_ITEMS, Pipeline
 from jmm.processor import Processor
 from jmm.projector import Projector, needed
 from jmm.trace import Trace, trace
@@ -161,6 +161,7 @@ class Embedder:
             n_ubatch=arguments.count("n_ubatch", n_ubatch),
             f16_kv=f16_kv,
             with_tower=load_vision,
+            available=memory.available,
         )
         limit = self._engine.n_ctx_train
         self._n_ctx = arguments.count("n_ctx", n_ctx, limit) or min(
@@ -178,6 +179,7 @@ class Embedder:
         self._kinds = Kinds(self._engine, self._profile, self._reader, tower is not None)
         if tower is not None:
             self._check_specials()
+        self._peaks = self._check_memory()
         self._origin = hub.Pretrained({})
         if self._arguments["model"] is None:
             _logger.info("the built-in model knows drawn shapes, words and digits alone")
@@ -288,7 +290,12 @@ class Embedder:
 
     @property
     def info(self) -> dict[str, object]:
-        """What was loaded and with which settings, as plain values."""
+        """What was loaded and with which settings, as plain values.
+
+        ``peak_bytes`` tells resident memory in bytes, beside the interpreter's: once ``loaded``,
+        and then at most with a full batch of ``texts``, the ``longest_text`` of ``n_ctx`` tokens,
+        and one ``picture`` of ``max_pixels`` (of Qwen's families).
+        """
         projector = self._arguments["projector"]
         return {
             "model": self._files.text.path,
@@ -317,6 +324,7 @@ class Embedder:
             "reference_modes": self._reader.reference_modes,
             "kv_cache": "f16" if self._arguments["f16_kv"] else "f32",
             "weight_bytes": self._engine.n_bytes,
+            "peak_bytes": dict(self._peaks),
             "llama_cpp": runtime.build_info()["llama_cpp"],
         }
 
@@ -742,6 +750,29 @@ class Embedder:
     def _projector(self, task: str) -> Projector:
         projectors = self._files.projectors
         return needed(projectors.get(task) or projectors.get(None), self._files.text.path)
+
+    def _check_memory(self) -> dict[str, int]:
+        """Predicts the memory of the largest work, and refuses limits that cannot be served."""
+        patches = self._engine.patch_n_elem > 0 and self._engine.has_tower
+        found = memory.peaks(
+            self._engine,
+            self._engine.n_bytes + self._files.n_bytes_beside(tower=self._engine.has_tower),
+            n_batch=BATCH_TOKENS * CELLS_PER_TOKEN,
+            n_ctx=self._n_ctx,
+            max_pixels=self._reader.processor.max_pixels if patches else None,
+        )
+        limits = {"longest_text": "n_ctx", "picture": "max_pixels"}
+        given = {
+            peak: f"{name}={self._arguments[name]}"
+            for peak, name in limits.items()
+            if self._arguments[name] is not None
+        }
+        try:
+            memory.check_settings(found, given, memory.available())
+        except OutOfMemoryError:
+            self._engine.close()
+            raise
+        return found
 
     def _check_adapters(self) -> None:
         """Prompts are chosen by the task's name, so a profile with several must know it."""

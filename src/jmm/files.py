@@ -65,6 +65,13 @@ class ModelFiles:
         fingerprint = "" if tower is None else tower.fingerprint()
         return cls(text, tower, loras, projectors, fingerprint)
 
+    def n_bytes_beside(self, *, tower: bool) -> int:
+        """Bytes of the files beside the language model's, the tower's on request."""
+        headers = list(self.adapters.values())
+        if tower and self.mmproj is not None:
+            headers.append(self.mmproj)
+        return sum(os.path.getsize(header.path) for header in headers)
+
 
 def read_header(path: Path) -> checkpoint.Header:
     """Reads the header of a GGUF file.

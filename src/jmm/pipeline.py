@@ -240,6 +240,10 @@ class Pipeline:
                 raise
             if len(batch) == 1:
                 arguments.fail(error, indices[0], self.on_error)
+            elif isinstance(error, MemoryError):
+                half = len(batch) // 2
+                self._run_batch(batch[:half], rows, first)
+                self._run_batch(batch[half:], rows, first)
             else:
                 self._run_alone(batch, rows, first)
             return

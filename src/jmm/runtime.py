@@ -7,7 +7,7 @@ import math
 import os
 from pathlib import Path
 
-from jmm import _core, arguments
+from jmm import _core, arguments, cgroup
 from jmm.errors import InputError
 
 MAX_THREADS = 512
@@ -83,43 +83,29 @@ def default_threads() -> int:
     """
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quota = _cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    quota = _cgroup_quota(cgroup.MEMBERSHIP, cgroup.ROOT)
     return max(1, math.ceil(min(count, quota, MAX_THREADS)))
 
 
 def _cgroup_quota(membership: Path, root: Path) -> float:
-    """CPUs that the cgroups of this process allow, infinity without a limit.
+    """CPUs that the control groups of this process allow, infinity without a limit.
 
-    A limit of any ancestor counts too. Version 2 writes "quota period" (or "max period")
-    into cpu.max, version 1 two files, with a quota of -1 for none.
+    Version 2 writes "quota period" (or "max period") into cpu.max, version 1 two files, with a
+    quota of -1 for none.
     """
-    lowest = math.inf
-    for line in _read(membership).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        base = root / "cpu" if controllers else root
-        parts = [part for part in path.split("/") if part]
-        for depth in range(len(parts) + 1):
-            group = base.joinpath(*parts[:depth])
-            lowest = min(lowest, _limit(group, version=1 if controllers else 2))
-    return lowest
+    limits = (
+        _limit(group, version=version) for group, version in cgroup.groups("cpu", membership, root)
+    )
+    return min(limits, default=math.inf)
 
 
 def _limit(group: Path, *, version: int) -> float:
     if version == 2:
-        words = _read(group / "cpu.max").split()
+        words = cgroup.read(group / "cpu.max").split()
     else:
-        words = [_read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        words = [cgroup.read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
     try:
         quota, period = (int(word) for word in words)
     except ValueError:
         return math.inf
     return quota / period if quota > 0 and period > 0 else math.inf
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm import _core, arguments, checkpoint, profiles, runtime
+from jmm import _core, arguments, checkpoint, memory, profiles, runtime
 from jmm import bundle as bundles
 from jmm.ahead import map_ahead
 from jmm.errors import DecodeError, InputError, NonFiniteError
@@ -113,7 +113,10 @@ class VisionEncoder:
         )
         layers = arguments.whole("n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1)
         self._tower = _core.Tower(
-            header.path, n_threads=runtime.threads(n_threads), use_gpu=layers != 0
+            header.path,
+            n_threads=runtime.threads(n_threads),
+            use_gpu=layers != 0,
+            available=memory.available,
         )
 
     def __enter__(self) -> VisionEncoder:
@@ -252,8 +255,9 @@ def _run(
         if len(window) == 1:
             arguments.fail(error, window[0][0], on_error)
             return
-        for item in window:
-            yield from _run(tower, fingerprint, [item], on_error)
+        size = len(window) // 2 if isinstance(error, MemoryError) else 1
+        for start in range(0, len(window), size):
+            yield from _run(tower, fingerprint, window[start : start + size], on_error)
         return
     for item, values in zip(window, outputs, strict=True):
         index, (_, grid_h, grid_w) = item

@@ -105,10 +105,17 @@ BIG = {
 }
 
 
-def call_within_any_limit(call: str, before: str, files: tuple[Path, Path]) -> list[str]:
+def call_within_any_limit(
+    call: str, before: str, files: tuple[Path, Path], known: bool
+) -> list[str]:
+    """``known``: whether jmm asks what is free; allocations fail only where it does not."""
     return run(
         LIMIT
         + f"""
+from jmm import memory
+if not {known}:
+    memory.available = lambda: None
+
 def big(embedder):
     return {BIG[call]}
 
@@ -131,19 +138,24 @@ sweep(child)
     )
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("call", BIG)
-def test_calls_within_any_limit(call: str, files: tuple[Path, Path]) -> None:
+def test_calls_within_any_limit(call: str, files: tuple[Path, Path], known: bool) -> None:
     """A call larger than any before. Guards patch 0017."""
     lines = call_within_any_limit(
-        call, 'embedder.encode_query("a"); embedder.encode_patches(PATCHES[:16], [1, 4, 4])', files
+        call,
+        'embedder.encode_query("a"); embedder.encode_patches(PATCHES[:16], [1, 4, 4])',
+        files,
+        known,
     )
     assert lines == ["OutOfMemoryError, then the same", "nothing, then the same"]
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("call", BIG)
-def test_first_calls_within_any_limit(call: str, files: tuple[Path, Path]) -> None:
+def test_first_calls_within_any_limit(call: str, files: tuple[Path, Path], known: bool) -> None:
     """An assertion of ggml may stand for the lack of memory: the model is given up then."""
-    lines = call_within_any_limit(call, "pass", files)
+    lines = call_within_any_limit(call, "pass", files, known)
     ends = ("the model is closed", "the same")
     survived = [f"OutOfMemoryError, then {end}" for end in ends]
     assert lines[-1] == "nothing, then the same"

@@ -28,6 +28,7 @@ LAYERS = {
     "tiles": 2,
     "_core": 2,
     "processor": 3,
+    "memory": 3,
     "runtime": 3,
     "files": 3,
     "pictures": 4,

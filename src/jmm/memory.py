@@ -1,0 +1,163 @@
+"""How much memory there is, and how much a model takes at most."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jmm import cgroup
+from jmm.checkpoint import MERGE_SIZE
+from jmm.errors import OutOfMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jmm import _core
+
+PROC = Path("/proc")
+
+# Around a picture.
+_PROMPT_TOKENS = 64
+
+# Of a vocabulary, a token and its merge: 80 MB were measured for Qwen2's 151,936.
+_TOKEN_BYTES = 530
+
+
+def available(proc: Path = PROC, root: Path = cgroup.ROOT) -> int | None:
+    """Tells how many bytes this process may still take.
+
+    The least of what the machine has left (swap included), what its control groups allow beside
+    what their processes use (files in the page cache not counted), and what is left of its
+    address space (RLIMIT_AS).
+
+    Returns:
+        Bytes; None where none of these is known, as on systems other than Linux.
+
+    Example:
+        >>> left = available()
+        >>> left is None or left >= 0
+        True
+    """
+    found = [
+        left
+        for left in (_machine(proc), _groups(proc, root), _address_space(proc))
+        if left is not None
+    ]
+    return max(0, min(found)) if found else None
+
+
+def peaks(
+    engine: _core.Engine, weights: int, *, n_batch: int, n_ctx: int, max_pixels: int | None
+) -> dict[str, int]:
+    """Tells what an engine takes at most, in bytes of resident memory.
+
+    The interpreter, its packages and what the caller holds come on top, and with many pictures
+    those that are read ahead (64 MB) and wait for their batch (40 MB).
+
+    Args:
+        engine: The engine.
+        weights: Bytes of its weights.
+        n_batch: Cells of a full batch of short texts.
+        n_ctx: Most tokens of an item.
+        max_pixels: Greatest area of a picture that becomes patches; None without such pictures.
+
+    Returns:
+        ``loaded``; and what it takes with a full batch of ``texts``, with the ``longest_text``,
+        and with the largest ``picture``. Buffers stay, so that a peak is what comes later, too.
+    """
+    weights += _TOKEN_BYTES * engine.n_vocab
+    found = {
+        "loaded": weights,
+        "texts": weights + engine.context_bytes(n_batch),
+        "longest_text": weights + engine.context_bytes(n_ctx),
+    }
+    if max_pixels is not None:
+        cell = engine.patch_size * MERGE_SIZE
+        side = max(1, math.isqrt(max_pixels) // cell)
+        shape = side, max(1, max_pixels // cell**2 // side)
+        n_tokens = shape[0] * shape[1]
+        grid = shape[0] * MERGE_SIZE, shape[1] * MERGE_SIZE
+        patches = 4 * grid[0] * grid[1] * engine.patch_n_elem
+        found["picture"] = (
+            weights
+            + patches
+            + engine.tower_bytes([grid])
+            + engine.context_bytes(min(n_tokens + _PROMPT_TOKENS, n_ctx))
+        )
+    return found
+
+
+def check_settings(found: Mapping[str, int], given: Mapping[str, object], free: int | None) -> None:
+    """Refuses settings with which the largest item that they allow cannot fit.
+
+    Args:
+        found: From `peaks`, after loading.
+        given: By the name of a peak, the setting that allows it, as the caller gave it.
+        free: From `available`.
+
+    Raises:
+        OutOfMemoryError: A peak is more than there is.
+    """
+    for name, setting in given.items():
+        more = found.get(name, 0) - found["loaded"]
+        if free is not None and more > free:
+            raise OutOfMemoryError(
+                f"{setting} cannot fit: the largest item that it allows takes {more / 1e6:,.0f} "
+                f"MB beside the model, and {free / 1e6:,.0f} MB are free; lower it"
+            )
+
+
+def _machine(proc: Path) -> int | None:
+    fields = _fields(cgroup.read(proc / "meminfo"), ":")
+    if "MemAvailable" not in fields:
+        return None
+    return (fields["MemAvailable"] + fields.get("SwapFree", 0)) * 1024
+
+
+def _groups(proc: Path, root: Path) -> int | None:
+    lowest = None
+    for group, version in cgroup.groups("memory", proc / "self" / "cgroup", root):
+        left = _group(group, version)
+        if left is not None and (lowest is None or left < lowest):
+            lowest = left
+    return lowest
+
+
+def _group(group: Path, version: int) -> int | None:
+    limit, usage = (
+        ("memory.max", "memory.current")
+        if version == 2
+        else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    )
+    try:
+        most, used = (int(cgroup.read(group / name)) for name in (limit, usage))
+    except ValueError:  # "max", or no such file
+        return None
+    fields = _fields(cgroup.read(group / "memory.stat"))
+    prefix = "" if version == 2 else "total_"
+    cached = sum(fields.get(f"{prefix}{kind}_file", 0) for kind in ("inactive", "active"))
+    return most - used + cached
+
+
+def _address_space(proc: Path) -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    pages = cgroup.read(proc / "self" / "statm").split()
+    if soft == resource.RLIM_INFINITY or not pages:
+        return None
+    return soft - int(pages[0]) * resource.getpagesize()
+
+
+def _fields(text: str, separator: str | None = None) -> dict[str, int]:
+    """Lines of a name and a number."""
+    fields = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(separator or " ")
+        with contextlib.suppress(ValueError, IndexError):
+            fields[name] = int(rest.split()[0])
+    return fields
