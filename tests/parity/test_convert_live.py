@@ -18,13 +18,6 @@ from support import checkpoint, jina_calls, tiny, upstream, vocabulary
 pytestmark = pytest.mark.torch
 contract = pytest.importorskip("support.contract")
 
-# What ours says beyond the other.
-OURS = {
-    "jmm.profile",
-    "clip.vision.window_size",
-    "clip.vision.image_min_pixels",
-    "clip.vision.image_max_pixels",
-}
 # The other names the merger's layers only if there are as many blocks.
 MODELS = tiny.MODELS | {
     "qwen25_true_vocab": replace(tiny.MODELS["qwen25_true_vocab"], v_layers=4),
@@ -44,20 +37,7 @@ def kinds(name: str) -> tuple[Any, ...]:
     return ("bf16",) if name == "qwen25_true_vocab" else TYPES
 
 
-needs_tree = pytest.mark.skipif(
-    not (upstream.TREE / "convert_hf_to_gguf.py").exists(),
-    reason="needs the tree in extern/: python tools/llama_source.py patch",
-)
-
-
-def check_equal(ours: Path, theirs: Path, but: set[str] = frozenset()) -> None:
-    right, found = upstream.tensors(theirs), upstream.tensors(ours)
-    assert found.keys() - but == right.keys()
-    assert {name: found[name][:2] for name in right} == {name: right[name][:2] for name in right}
-    different = [name for name in right if found[name][2] != right[name][2]]
-    assert different == []
-    theirs_keys, ours_keys = upstream.keys(theirs), upstream.keys(ours)
-    assert {key: value for key, value in ours_keys.items() if key not in OURS} == theirs_keys
+needs_tree = pytest.mark.skipif(not upstream.is_there(), reason=upstream.NEEDS)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +77,7 @@ def test_files_are_those_of_llama_cpp(name: str, oracle: Path, tmp_path: Path) -
     for kind in kinds(name):
         out = convert(oracle / name, tmp_path / kind, text_type=kind, vision_type=kind)
         for part in ("text", "mmproj"):
-            check_equal(out / f"{part}.gguf", oracle / f"{name}-{part}-{kind}.gguf")
+            upstream.check_equal(out / f"{part}.gguf", oracle / f"{name}-{part}-{kind}.gguf")
 
 
 @needs_tree
@@ -105,7 +85,7 @@ def test_adapters_are_those_of_llama_cpp(oracle: Path, tmp_path: Path) -> None:
     out = convert(oracle / "jina", tmp_path / "out")
     extra = {f"{checkpoint.PROJECTOR}.weight.lora_{side}" for side in "ab"}
     for task in checkpoint.TASKS:
-        check_equal(out / f"adapter-{task}.gguf", oracle / f"{task}.gguf", but=extra)
+        upstream.check_equal(out / f"adapter-{task}.gguf", oracle / f"{task}.gguf", more=extra)
 
 
 def check_contract(right: contract.Contract, embedder: Embedder) -> None:

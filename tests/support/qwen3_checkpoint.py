@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from support import checkpoint, qwen3, tiny
@@ -11,13 +12,13 @@ from support import checkpoint, qwen3, tiny
 LIMITS = (65_536, 16_777_216)
 
 
-def config() -> dict[str, Any]:
+def config(*, tied: bool = True) -> dict[str, Any]:
     """config.json."""
     vocab = qwen3.vocab()
     return {
         "architectures": ["Qwen3VLForConditionalGeneration"],
         "model_type": "qwen3_vl",
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": tied,
         "image_token_id": vocab.id("<|image_pad|>"),
         "text_config": {
             "attention_bias": False,
@@ -55,20 +56,35 @@ def config() -> dict[str, Any]:
     }
 
 
-def write(folder: Path, *, add_eos: bool = False, **vision: Any) -> Path:
+def write(
+    folder: Path,
+    *,
+    add_eos: bool = False,
+    tied: bool = True,
+    dtype: checkpoint.Dtype = "F32",
+    text: Mapping[str, Any] = MappingProxyType({}),
+    **vision: Any,
+) -> Path:
     """Writes it.
 
     Args:
         folder: Made if missing.
         add_eos: Whether the tokenizer adds ``<|endoftext|>`` at the end of every text.
+        tied: Whether the output matrix is the embedding matrix, as in the smaller models.
+        dtype: Of all tensors.
+        text: Entries of ``text_config`` that differ.
         vision: Entries of ``vision_config`` that differ.
 
     Returns:
         ``folder``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint.save(qwen3.golden_weights(), folder / "model.safetensors")
-    settings = config()
+    weights = dict(qwen3.golden_weights())
+    if not tied:
+        weights |= tiny.draw([("lm_head.weight", (len(qwen3.vocab()), qwen3.HIDDEN))], 14)
+    checkpoint.save(weights, folder / "model.safetensors", dtype)
+    settings = config(tied=tied)
+    settings["text_config"] |= text
     settings["vision_config"] |= vision
     checkpoint.write_json(folder / "config.json", settings)
     tokenizer = checkpoint.tokenizer(SimpleNamespace(vocab=qwen3.vocab()))  # type: ignore[arg-type]

@@ -9,12 +9,22 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
 
 TREE = Path(__file__).parents[2] / "extern" / "llama.cpp"
+NEEDS = "needs the tree in extern/: python tools/llama_source.py patch"
+# What ours says beyond the other.
+OURS = {
+    "jmm.profile",
+    "clip.vision.window_size",
+    "clip.vision.image_min_pixels",
+    "clip.vision.image_max_pixels",
+}
 
 # The text converter wants sentencepiece only to find that there is no tokenizer.model, and knows
 # a split by what the whole vocabulary makes of a text: not that of a cut one.
@@ -33,6 +43,11 @@ for script, arguments in runs:
     sys.argv = [script, *arguments]
     runpy.run_path(f"{tree}/{script}", run_name="__main__")
 """
+
+
+def is_there() -> bool:
+    """Whether the tree is."""
+    return (TREE / "convert_hf_to_gguf.py").exists()
 
 
 def run(*runs: tuple[str, list[str | Path]]) -> None:
@@ -70,3 +85,30 @@ def tensors(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
         tensor.name: (tensor.tensor_type.name, tensor.shape.tolist(), tensor.data.tobytes())
         for tensor in gguf.GGUFReader(path).tensors
     }
+
+
+def check_equal(
+    ours: Path,
+    theirs: Path,
+    *,
+    more: Set[str] = frozenset(),
+    other: Mapping[str, tuple[str, Any]] = MappingProxyType({}),
+) -> None:
+    """Fails unless two files have the same tensors, types, bytes and keys.
+
+    Args:
+        ours: What `convert` wrote, which may have the keys `OURS` too.
+        theirs: What the other converter wrote.
+        more: Tensors that ours alone has.
+        other: Keys that differ, as ours has them.
+    """
+    right, found = tensors(theirs), tensors(ours)
+    assert found.keys() - more == right.keys(), found.keys() ^ right.keys()
+    for name, (kind, shape, data) in right.items():
+        assert found[name][:2] == (kind, shape), (name, found[name][:2], kind, shape)
+        assert found[name][2] == data, name
+    expected = {**keys(theirs), **other}
+    assert all(keys(theirs)[key] != value for key, value in other.items()), other
+    keys_found = {key: value for key, value in keys(ours).items() if key not in OURS}
+    wrong = {key for key in keys_found | expected if keys_found.get(key) != expected.get(key)}
+    assert not wrong, wrong

@@ -30,6 +30,7 @@ FILE_TYPES: dict[str, Any] = {
     "bf16": gguf.LlamaFileType.MOSTLY_BF16,
     "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
 }
+_ALWAYS_F32 = ("multi_vector_", "v.position_embd.")
 _Q8_0_BLOCK = 32
 _PIECE = 1 << 22  # elements: 16 MiB as float32
 _F16_MAX = float(np.finfo(np.float16).max)
@@ -95,7 +96,7 @@ class Entry:
 
 
 def _dtype(name: str, shape: tuple[int, ...], file_type: FileType) -> str:
-    if len(shape) == 1 or name.endswith("_norm.weight") or name.startswith("multi_vector_"):
+    if len(shape) == 1 or name.endswith("_norm.weight") or name.startswith(_ALWAYS_F32):
         return "F32"
     if name.startswith("v.patch_embd."):
         return "F16" if file_type == "f16" else "F32"
