@@ -23,6 +23,7 @@ def main() -> None:
     """Entry point."""
     meta = {
         "qwen2": tiny.sha256(golden.weights(family_calls.MODEL.name)),
+        "qwen25": tiny.sha256(golden.weights(family_calls.COLQWEN25_MODEL.name)),
         "qwen3": tiny.sha256(qwen3.golden_weights()),
         "versions": {
             package: importlib.metadata.version(package)

@@ -36,12 +36,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def embedders(
     files: Files, tiny_files: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Embedder]]:
-    projector = family_calls.write_projector(tmp_path_factory.mktemp("colqwen") / "p.gguf")
+    folder = tmp_path_factory.mktemp("colqwen")
+    projectors = {
+        name: family_calls.write_projector(folder / f"{name}.gguf", name)
+        for name in family_calls.FAMILIES
+        if name.startswith("colqwen")
+    }
     opened = {
         name: Embedder(
-            *(files if name == "qwen3-vl-embedding" else tiny_files("qwen2_small")),
+            *(files if name == "qwen3-vl-embedding" else tiny_files(family_calls.model(name).name)),
             profile=name,
-            projector=projector if name.startswith("colqwen") else None,
+            projector=projectors.get(name),
             min_pixels=1,
             n_threads=1,
         )
@@ -55,6 +60,7 @@ def embedders(
 def test_golden_file_belongs_to_the_seeds() -> None:
     meta = json.loads(str(np.load(family_calls.GOLDEN)["meta"]))
     assert meta["qwen2"] == tiny.sha256(golden.weights(family_calls.MODEL.name))
+    assert meta["qwen25"] == tiny.sha256(golden.weights(family_calls.COLQWEN25_MODEL.name))
     assert meta["qwen3"] == tiny.sha256(qwen3.golden_weights())
 
 

@@ -123,7 +123,7 @@ def colqwen() -> tuple[Any, Any]:
         vlm_config=config(MODEL).to_dict(), embedding_dim=family_calls.COLQWEN_DIM
     )
     net = transformers.ColQwen2ForRetrieval(settings).eval()
-    weight, bias = family_calls.colqwen_projector()
+    weight, bias = family_calls.colqwen_projector("colqwen2-hf")
     state = {
         name.replace("model.", "vlm.", 1): torch.from_numpy(value.copy())
         for name, value in golden.weights(MODEL.name).items()
@@ -145,7 +145,7 @@ def test_colqwen2_as_transformers_has_it(
     colqwen: tuple[Any, Any], tiny_files: Any, tmp_path: Path
 ) -> None:
     net, processor = colqwen
-    projector = family_calls.write_projector(tmp_path / "projector.gguf")
+    projector = family_calls.write_projector(tmp_path / "projector.gguf", "colqwen2-hf")
     picture = tiny.pixels(331, 257, seed=SEED)
     with (
         Embedder(

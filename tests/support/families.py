@@ -19,8 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from support import golden, qwen3, qwen3_reference, sequences, tiny
+from support import family_calls, golden, qwen3, qwen3_reference, sequences, tiny
 from support.family_calls import (
+    COLQWEN25,
+    COLQWEN25_MODEL,
     FAMILIES,
     GRID,
     MODEL,
@@ -58,6 +60,11 @@ PROMPTS: dict[str, dict[str, str]] = {
         "mixed": _gme("{picture}{text}"),
     },
     "colqwen2": {
+        "query": "{text}" + AUGMENTATION,
+        "document": "{text}",
+        "picture": DESCRIBE,
+    },
+    "colqwen2.5": {
         "query": "{text}" + AUGMENTATION,
         "document": "{text}",
         "picture": DESCRIBE,
@@ -109,6 +116,12 @@ def qwen2_net() -> Reference:
 
 
 @lru_cache
+def qwen25_net() -> Reference:
+    """The tiny Qwen2.5-VL model."""
+    return Reference(COLQWEN25_MODEL, golden.weights(COLQWEN25_MODEL.name))
+
+
+@lru_cache
 def qwen3_net() -> qwen3_reference.Reference:
     """The tiny Qwen3-VL model."""
     return qwen3_reference.Reference(qwen3.golden_weights())
@@ -119,7 +132,8 @@ def _hidden(family: str) -> Hidden:
         return lambda ids, patches: qwen3_net().hidden(ids, patches, [GRID])
     if FAMILIES[family].in_order:
         return lambda ids, patches: hidden_without_grid(qwen2_net().net.model, ids, patches)
-    return lambda ids, patches: qwen2_net().hidden(ids, patches, [GRID])
+    net = qwen25_net() if family == COLQWEN25 else qwen2_net()
+    return lambda ids, patches: net.hidden(ids, patches, [family_calls.grid(family)])
 
 
 def results() -> dict[str, NDArray[np.generic]]:
@@ -129,17 +143,18 @@ def results() -> dict[str, NDArray[np.generic]]:
         ``{"family/call/ids": int32 [n], "family/call/vector": float32 [dim]}``, or
         ``"family/call/tokens"``, float32 ``[n, dim]``; and ``"qwen3/vit/HxW"``.
     """
-    weight, bias = (value.astype(np.float64) for value in colqwen_projector())
     found: dict[str, NDArray[np.generic]] = {}
     for family, prompts in PROMPTS.items():
         is_qwen3 = family == "qwen3-vl-embedding"
-        patches = qwen3_patches(GRID) if is_qwen3 else tiny.patches(tiny.picture(*GRID))
+        pixels = family_calls.picture(family)
+        patches = qwen3_patches(GRID) if is_qwen3 else tiny.patches(pixels)
         for call, prompt in prompts.items():
-            ids = ids_of(prompt, sequences.n_merged(GRID))
+            ids = ids_of(prompt, sequences.n_merged(family_calls.grid(family)))
             states = _hidden(family)(ids, patches if "{picture}" in prompt else None)
             found[f"{family}/{call}/ids"] = ids.astype(np.int32)
             if family.startswith("colqwen"):
-                rows = states.astype(np.float64) @ weight.T + bias
+                weight, bias = colqwen_projector(family)
+                rows = states.astype(np.float64) @ weight.T.astype(np.float64) + bias
                 unit = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
                 found[f"{family}/{call}/tokens"] = unit.astype(np.float32)
             else:

@@ -16,6 +16,9 @@ MODEL = tiny.MODELS["qwen2_small"]
 TEXT = "a red square in the middle, and what it means"
 GRID: Grid = (4, 6)
 QWEN3_GRIDS: tuple[Grid, ...] = ((2, 2), (4, 6), (10, 4), (14, 18))
+COLQWEN25 = profiles.COLQWEN2_5.name
+COLQWEN25_MODEL = tiny.MODELS["qwen25_small"]
+COLQWEN25_GRID: Grid = (10, 14)  # several windows of the tower
 COLQWEN_DIM = 24
 GOLDEN = golden.FOLDER / "qwen_families.npz"
 FAMILIES = {
@@ -23,22 +26,29 @@ FAMILIES = {
     for profile in (
         profiles.GME_QWEN2_VL,
         profiles.COLQWEN2,
+        profiles.COLQWEN2_5,
         profiles.COLQWEN2_HF,
         profiles.QWEN3_VL_EMBEDDING,
     )
 }
 
 
-def colqwen_projector() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def model(family: str) -> tiny.TinyModel:
+    """The tiny model that a family on Qwen2-VL or Qwen2.5-VL has here."""
+    return COLQWEN25_MODEL if family == COLQWEN25 else MODEL
+
+
+def colqwen_projector(family: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Weight ``[COLQWEN_DIM, hidden]`` and bias of a ColQwen's linear layer."""
-    shapes = (("proj.weight", (COLQWEN_DIM, MODEL.hidden)), ("proj.bias", (COLQWEN_DIM,)))
-    weight, bias = tiny.draw(shapes, 12).values()
+    hidden = model(family).hidden
+    shapes = (("proj.weight", (COLQWEN_DIM, hidden)), ("proj.bias", (COLQWEN_DIM,)))
+    weight, bias = tiny.draw(shapes, 15 if family == COLQWEN25 else 12).values()
     return weight, bias
 
 
-def write_projector(path: Path) -> Path:
+def write_projector(path: Path, family: str) -> Path:
     """`colqwen_projector` as a file."""
-    weight, bias = colqwen_projector()
+    weight, bias = colqwen_projector(family)
     tensors = {
         "multi_vector_projector.weight": (weight, "F32"),
         "multi_vector_projector.bias": (bias, "F32"),
@@ -61,10 +71,15 @@ def qwen3_patches(grid: Grid, seed: int = 0) -> NDArray[np.float32]:
     )
 
 
+def grid(family: str) -> Grid:
+    """Patches of the picture that a family is asked about."""
+    return COLQWEN25_GRID if family == COLQWEN25 else GRID
+
+
 def picture(family: str) -> NDArray[np.uint8]:
-    """The picture of `GRID` patches that a family is asked about."""
+    """The picture that a family is asked about."""
     is_qwen3 = family == profiles.QWEN3_VL_EMBEDDING.name
-    return qwen3_pixels(GRID) if is_qwen3 else tiny.picture(*GRID)
+    return qwen3_pixels(GRID) if is_qwen3 else tiny.picture(*grid(family))
 
 
 def call(embedder: Any, name: str, **options: Any) -> Any:

@@ -17,7 +17,7 @@ NEEDS = (
 )
 
 
-def _without_init(*packages: str) -> None:
+def without_init(*packages: str) -> None:
     """Puts packages into ``sys.modules`` whose ``__init__`` has not run."""
     for name in packages:
         if name in sys.modules:
@@ -28,7 +28,7 @@ def _without_init(*packages: str) -> None:
         sys.modules[name] = importlib.util.module_from_spec(spec)
 
 
-_without_init("colpali_engine", "sentence_transformers", "sentence_transformers.util")
+without_init("colpali_engine", "sentence_transformers", "sentence_transformers.util")
 
 HierarchicalTokenPooler = importlib.import_module(
     "colpali_engine.compression.token_pooling"
