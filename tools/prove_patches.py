@@ -144,33 +144,36 @@ class Workshop:
                 (self.tree / path).parent.mkdir(parents=True, exist_ok=True)
                 (self.tree / path).write_bytes(data)
 
-    def build(self) -> bool:
-        """Builds and installs; False if that fails."""
+    def build(self) -> str:
+        """Builds and installs; the compiler's first complaint, or nothing."""
         options = ["--no-build-isolation", "--no-deps", "--quiet", "--upgrade"]
         options += ["--target", str(self.site), f"-Cbuild-dir={self.folder / 'build'}"]
         options += [f"-Ccmake.define.JMM_LLAMA_CPP_DIR={self.tree}", str(ROOT)]
-        return self._run([sys.executable, "-m", "pip", "install", *options]) == 0
+        status, said = self._run([sys.executable, "-m", "pip", "install", *options])
+        complaint = re.search(r"error: .*|undefined reference to .*", said)
+        return "" if status == 0 else complaint[0] if complaint else f"see {self.log}"
 
     def status(self, guard: Guard) -> int:
         """pytest's exit status; below 0 for a signal, or for no end in time."""
         python = self.folder / "venv" / "bin" / "python"
         options = ["-q", "-x", "-p", "no:cacheprovider", f"--basetemp={self.folder / 'tmp'}"]
-        before = self.log.stat().st_size
-        status = self._run([str(python), "-m", "pytest", *options, *guard.arguments])
-        has_passed = re.search(rb"\d passed", self.log.read_bytes()[before:])
-        return status if status or has_passed else _NONE_RAN
+        command = [str(python), "-m", "pytest", *options, *guard.arguments]
+        status, said = self._run(command, timeout=TIMEOUT)
+        return status if status or re.search(r"\d passed", said) else _NONE_RAN
 
-    def _run(self, command: list[str]) -> int:
-        with self.log.open("a") as log:
+    def _run(self, command: list[str], timeout: int | None = None) -> tuple[int, str]:
+        with self.log.open("a+", encoding="utf-8", errors="replace") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()
+            before = log.tell()
             try:
-                done = subprocess.run(
-                    command, cwd=ROOT, stdout=log, stderr=log, timeout=TIMEOUT, check=False
-                )
+                status = subprocess.run(
+                    command, cwd=ROOT, stdout=log, stderr=log, timeout=timeout, check=False
+                ).returncode
             except subprocess.TimeoutExpired:
-                return -1
-        return done.returncode
+                status = -1
+            log.seek(before)
+            return status, log.read()
 
 
 def verdict(statuses: dict[Guard, int]) -> str:
@@ -196,18 +199,18 @@ def prove(workshop: Workshop, names: Sequence[str]) -> Iterator[tuple[str, str]]
     pristine = llama_source.pristine_tree(project, llama_source.load_lock(project))
     series = llama_source.read_series(project)
     workshop.write(llama_source.apply_patches(project, pristine, series))
-    if not workshop.build():
-        raise ProofError(f"the module does not build with all patches: see {workshop.log}")
+    if complaint := workshop.build():
+        raise ProofError(f"the module does not build with all patches: {complaint}")
     for guard in dict.fromkeys(guard for name in chosen for guard in guards[name]):
         if workshop.status(guard) not in (0, _NONE_RAN):
             raise ProofError(f"{guard} fails with all patches: see {workshop.log}")
     for name in chosen:
         tree, left_out = without(project, pristine, name)
         workshop.write(tree)
-        if workshop.build():
-            found = verdict({guard: workshop.status(guard) for guard in guards[name]})
+        if complaint := workshop.build():
+            found = f"guarded, the module does not build: {complaint}"
         else:
-            found = "guarded: the module does not build"
+            found = verdict({guard: workshop.status(guard) for guard in guards[name]})
         more = f" (without {', '.join(left_out)} too)" if left_out else ""
         yield name, f"{found}{more}"
 
