@@ -95,3 +95,22 @@ def test_a_folder_that_colpali_engine_wrote(tmp_path: Path) -> None:
         assert embedder.profile.name == COLQWEN25
         assert embedder.multi_vector_dim == 128
         check(embedder, right)
+    check_adapter(right, folder, tmp_path)
+
+
+def check_adapter(right: Any, base: Path, tmp_path: Path) -> None:
+    """An adapter beside that folder, which the reference adds to its own weights."""
+    generator = torch.Generator().manual_seed(MODEL.seed)
+    pairs = {}
+    for name, module in right.net.named_modules():
+        if name.endswith("_proj") and not name.startswith("visual."):
+            n_out, n_in = module.weight.shape
+            low = torch.randn(4, n_in, generator=generator) * n_in**-0.5
+            high = torch.randn(n_out, 4, generator=generator) * 0.2
+            pairs[name] = low.numpy(), high.numpy()
+            module.weight.data += checkpoint.ALPHA / 4 * high @ low
+    assert len(pairs) == len(checkpoint.MODULES) * MODEL.layers + 1
+    adapter = checkpoint.write_adapter_alone(tmp_path / "adapter", pairs)
+    out = convert(adapter, tmp_path / "merged", base=base)
+    with Embedder(out, n_threads=1) as embedder:
+        check(embedder, right)

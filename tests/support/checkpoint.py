@@ -74,6 +74,10 @@ PLAIN = Kind()
 OLD = Kind(text="model.", visual="visual.", flat_config=True)
 JINA = Kind("JinaEmbeddingsV4Model", "model.", "visual.", "", PROJECTOR, has_adapters=True)
 COLQWEN = Kind("ColQwen2_5", "language_model.", "visual.", "", "custom_text_proj")
+# Older ones, whose names colpali-engine changes as it loads them.
+COLQWEN_OLD = Kind(
+    "ColQwen2_5", "model.", "visual.", "", "base_model.model.custom_text_proj", flat_config=True
+)
 COLQWEN_HF = Kind(
     "ColQwen2ForRetrieval",
     "vlm.model.language_model.",
@@ -372,6 +376,30 @@ def write_adapters(model: TinyModel, folder: Path, weights: Weights, dtype: Dtyp
                 pairs[f"base_model.model.{module}.lora_{side}.{task}.weight"] = values
     save(pairs, folder / "adapters" / "adapter_model.safetensors", dtype)
     write_json(folder / "adapters" / "adapter_config.json", ADAPTER_CONFIG)
+
+
+def write_adapter_alone(
+    folder: Path, pairs: Mapping[str, tuple[Any, Any]], base: str = "org/base"
+) -> Path:
+    """Writes an adapter that is a checkpoint of its own, as PEFT's ``save_pretrained`` does.
+
+    Args:
+        folder: Made if missing.
+        pairs: ``{module: (A, B)}``, by the names of the model that PEFT was given.
+        base: Name of that model.
+
+    Returns:
+        ``folder``.
+    """
+    named = {
+        f"base_model.model.{module}.lora_{side}.weight": values
+        for module, both in pairs.items()
+        for side, values in zip("AB", both, strict=True)
+    }
+    save(named, folder / "adapter_model.safetensors")
+    settings = ADAPTER_CONFIG | {"base_model_name_or_path": base}
+    write_json(folder / "adapter_config.json", settings)
+    return folder
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -32,6 +32,12 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     choice.add_argument(
         "--no-adapters", dest="use_adapters", action="store_false", help="leave the adapters out"
     )
+    parser.add_argument(
+        "--base",
+        type=Path,
+        metavar="BASE_DIR",
+        help="the model that CHECKPOINT_DIR, an adapter alone, belongs to",
+    )
     parser.add_argument("--profile", metavar="NAME", help="default: from the checkpoint")
     parser.add_argument("--min-pixels", type=positive, metavar="N", help="least area of a picture")
     parser.add_argument(
@@ -56,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         adapter_type=arguments.adapter_type,
         use_adapters=arguments.use_adapters,
         merge=arguments.merge,
+        base=arguments.base,
         profile=arguments.profile,
         min_pixels=arguments.min_pixels,
         max_pixels=arguments.max_pixels,

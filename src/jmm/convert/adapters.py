@@ -1,9 +1,11 @@
-"""The LoRA adapters of a checkpoint: one file that holds the pairs of every task.
+"""The LoRA adapters of a checkpoint: one file that holds the pairs of every task, or of one alone.
 
 Source: jina-embeddings-v4's ``adapters/`` folder. Its tensors are named
 ``base_model.model.model.language_model.layers.0.mlp.up_proj.lora_A.retrieval.weight``, and
 ``base_model.model.multi_vector_projector.lora_A.retrieval.weight`` for the projector; A is
-``[rank, inputs]``, B ``[outputs, rank]``, and a pair adds ``lora_alpha / rank * B @ A``.
+``[rank, inputs]``, B ``[outputs, rank]``, and a pair adds ``lora_alpha / rank * B @ A``. An
+adapter that is a checkpoint of its own, as PEFT's ``save_pretrained`` writes it and ColQwen's are,
+has no task in its names, and its two files lie at the top.
 """
 
 from __future__ import annotations
@@ -28,8 +30,23 @@ FOLDER = "adapters"
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 
-_NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])\.(?P<task>.+)\.weight")
-_PLAIN = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save")
+_NAME = re.compile(
+    r"base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])(?:\.(?P<task>.+))?\.weight"
+)
+_NO_TASK = ""
+ALONE = (_NO_TASK,)
+_PLAIN = (
+    "use_rslora",
+    "use_dora",
+    "use_qalora",
+    "lora_bias",
+    "rank_pattern",
+    "alpha_pattern",
+    "modules_to_save",
+    "layer_replication",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+)
 
 
 @dataclass(frozen=True)
@@ -69,31 +86,51 @@ class Adapters:
     tasks: Mapping[str, Mapping[str, Pair]]
 
 
+def base_of(folder: Path) -> str | None:
+    """The name of the model that an adapter alone belongs to, "" for an unknown one.
+
+    Returns:
+        None for a folder that holds more than an adapter.
+
+    Raises:
+        ModelLoadError: The adapter's settings cannot be read.
+    """
+    if (folder / "config.json").exists() or not (folder / CONFIG).exists():
+        return None
+    return str(read(folder / CONFIG).get("base_model_name_or_path") or "")
+
+
 def read_adapters(folder: Path, tasks: Sequence[str], found: Mapping[str, Tensor]) -> Adapters:
     """Reads the headers of the adapters and checks them against the checkpoint.
 
     Args:
-        folder: The checkpoint.
-        tasks: Those that config.json names.
+        folder: Where they lie.
+        tasks: Those that config.json names; `ALONE` for an adapter without a task.
         found: The checkpoint's tensors by canonical name.
 
     Raises:
         ModelLoadError: A file or a pair is missing, unknown, or does not fit its weight.
     """
-    settings = Section(folder / FOLDER / CONFIG, read(folder / FOLDER / CONFIG))
+    settings = Section(folder / CONFIG, read(folder / CONFIG))
+    if settings.values.get("peft_type", "LORA") != "LORA":
+        raise settings.fail("peft_type", "'LORA' is supported")
     for key in _PLAIN:
         if settings.values.get(key):
             raise settings.fail(key, "only plain LoRA is supported")
-    path = folder / FOLDER / WEIGHTS
+    path = folder / WEIGHTS
     sides: dict[str, dict[str, dict[str, Tensor]]] = {task: {} for task in tasks}
     for name, tensor in read_header(path).items():
         match = _NAME.fullmatch(name)
         weight = layout.canonical(f"{match['module']}.weight") if match else None
         if match is None or weight is None or weight not in found or not _is_adaptable(weight):
             raise tensor.fail("adapts no linear layer of the language model")
-        if match["task"] not in sides:
-            raise tensor.fail(f"is of task {match['task']}; config.json has {', '.join(tasks)}")
-        sides[match["task"]].setdefault(weight, {})[match["side"]] = tensor
+        task = match["task"] or _NO_TASK
+        if task not in sides:
+            has = (
+                "the adapter has none" if tasks == ALONE else f"config.json has {', '.join(tasks)}"
+            )
+            raise tensor.fail(f"is of task {task or 'none'}; {has}")
+        sides[task].setdefault(weight, {})[match["side"]] = tensor
     weights = sorted({weight for pairs in sides.values() for weight in pairs})
     if not weights:
         raise ModelLoadError(f"{path}: it holds no adapter")
@@ -118,7 +155,8 @@ def _pairs(
     for weight in weights:
         for side in "AB":
             if side not in sides.get(weight, {}):
-                raise ModelLoadError(f"{path}: lora_{side} of task {task} for {weight} is missing")
+                of = f" of task {task}" if task else ""
+                raise ModelLoadError(f"{path}: lora_{side}{of} for {weight} is missing")
         pair = Pair(sides[weight]["A"], sides[weight]["B"])
         pair.check(found[weight])
         yield weight, pair

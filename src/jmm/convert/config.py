@@ -272,17 +272,26 @@ def _full_layers(values: Section) -> list[int]:
     return layers
 
 
+_PICTURES = "preprocessor_config.json"
+_PROCESSOR = "processor_config.json"
+
+
+def has_pictures(folder: Path) -> bool:
+    """Whether `read_pictures` finds a file there."""
+    return any((folder / name).exists() for name in (_PICTURES, _PROCESSOR))
+
+
 def read_pictures(folder: Path) -> PictureConfig:
     """Reads preprocessor_config.json, or processor_config.json as transformers 5 writes it.
 
     Raises:
         ModelLoadError: Neither is there, or a value cannot be used.
     """
-    path = folder / "preprocessor_config.json"
-    if path.exists() or not (folder / "processor_config.json").exists():
+    path = folder / _PICTURES
+    if path.exists() or not (folder / _PROCESSOR).exists():
         values = Section(path, read(path))
     else:
-        path = folder / "processor_config.json"
+        path = folder / _PROCESSOR
         values = Section(path, read(path)).section("image_processor")
     limits = dict.fromkeys(("min_pixels", "max_pixels"))
     size = values.values.get("size")

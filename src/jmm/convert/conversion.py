@@ -20,7 +20,7 @@ from jmm.convert.adapters import Adapters
 from jmm.convert.config import Config, PictureConfig
 from jmm.convert.gguf_file import Entry, FileType
 from jmm.convert.tensors import Tensor
-from jmm.errors import InputError
+from jmm.errors import InputError, ModelLoadError
 from jmm.progress import progress_bar
 
 Type: TypeAlias = Literal["auto", "f32", "f16", "bf16", "q8_0"]
@@ -50,6 +50,7 @@ def convert(
     adapter_type: Type = "auto",
     use_adapters: bool = True,
     merge: str | None = None,
+    base: str | os.PathLike[str] | None = None,
     profile: str | None = None,
     min_pixels: int | None = None,
     max_pixels: int | None = None,
@@ -64,7 +65,7 @@ def convert(
     Args:
         checkpoint: Folder with config.json, tokenizer.json, preprocessor_config.json, the
             weights as safetensors (one file, or several with their index), and ``adapters/``
-            for jina-embeddings-v4.
+            for jina-embeddings-v4. Or one with an adapter alone, and ``base``.
         out: Folder to make: ``text.gguf``, ``mmproj.gguf``, an ``adapter-<task>.gguf`` per task,
             and ``jmm.json``.
         text_type: Type of the language model's matrices. "auto" keeps the checkpoint's numbers;
@@ -73,6 +74,8 @@ def convert(
         adapter_type: Of the adapters' matrices.
         use_adapters: False leaves the adapters out.
         merge: A task whose adapter is added to the weights; no adapter file is written then.
+        base: Folder of the model that an adapter alone belongs to, as ColQwen's are published:
+            adapter_config.json and adapter_model.safetensors. The adapter is added to the weights.
         profile: Name of the model family; None takes it from the checkpoint.
         min_pixels: Least area of a picture after resizing, in pixels; None for the profile's
             or the checkpoint's.
@@ -101,22 +104,27 @@ def convert(
             raise InputError(f"{name} is {value!r}; allowed are {', '.join(TYPES)}")
     if merge is not None and not use_adapters:
         raise InputError(f"merge is {merge!r} with use_adapters=False; one excludes the other")
+    if base is not None and not use_adapters:
+        raise InputError("base is given with use_adapters=False; convert that folder instead")
     least, most = (
         None if value is None else arguments.whole(name, value, 1)
         for name, value in (("min_pixels", min_pixels), ("max_pixels", max_pixels))
     )
     output.check_absent(target, overwrite=overwrite)
-    model = _Model.read(source, use_adapters=use_adapters, merge=merge)
+    whole = None if base is None else Path(os.fsdecode(base))
+    model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
     chosen = _choose(model, profile)
     types = _types(model, text_type, vision_type, adapter_type)
-    files = list(_files(model, types, chosen, merge))
+    files = list(_files(model, types, chosen))
     hashed = model.sources()
     n_bytes = sum(entry.n_bytes for file in files for entry in file.entries)
     output.check_space(target, n_bytes)
     with (
         output.folder(target) as folder,
         progress_bar(
-            n_bytes + sum(path.stat().st_size for path in hashed), shown=show_progress, unit="B"
+            n_bytes + sum(path.stat().st_size for path in hashed.values()),
+            shown=show_progress,
+            unit="B",
         ) as advance,
     ):
         for file in files:
@@ -144,11 +152,11 @@ def convert(
             "types": types,
             "architecture": model.config.architecture,
             "source": {
-                path.relative_to(source).as_posix(): {
+                name: {
                     "size": path.stat().st_size,
                     "sha256": _sha256(path, advance),
                 }
-                for path in hashed
+                for name, path in hashed.items()
             },
         }
         text = json.dumps(manifest, indent=2, ensure_ascii=False)
@@ -158,33 +166,59 @@ def convert(
 
 @dataclass(frozen=True)
 class _Model:
-    """All that is read before anything is written."""
+    """All that is read before anything is written.
+
+    ``adapters`` are written as files, unless one of them, ``merged``, is added to the weights.
+    """
 
     folder: Path
+    base: Path
     config: Config
     pictures: PictureConfig
     vocabulary: tokenizer.Vocabulary
     tensors: Mapping[str, Tensor]
     adapters: Adapters | None
+    merged: str | None
 
     @classmethod
-    def read(cls, folder: Path, *, use_adapters: bool, merge: str | None) -> _Model:
+    def read(
+        cls, folder: Path, base: Path | None, *, use_adapters: bool, merge: str | None
+    ) -> _Model:
         config.check_folder(folder)
-        settings = config.read_config(folder)
+        name = adapters.base_of(folder)
+        if base is None:
+            if name is not None:
+                raise ModelLoadError(
+                    f"{folder} holds an adapter alone; give the folder of its model"
+                    f"{f', {name},' if name else ''} as base (--base)"
+                )
+            base = folder
+        elif name is None:
+            raise InputError(f"base is {base}, but {folder} holds no adapter alone")
+        config.check_folder(base)
+        settings = config.read_config(base)
+        if base != folder and settings.tasks:
+            raise InputError(f"base is {base}, which has adapters of its own")
         if merge is not None and merge not in settings.tasks:
             known = ", ".join(settings.tasks) or "none"
             raise InputError(f"merge is {merge!r}; the checkpoint's adapters are {known}")
-        found = layout.resolve(folder, tensors.find(folder), settings)
+        found = layout.resolve(base, tensors.find(base), settings)
         loras = None
-        if use_adapters and settings.tasks:
-            loras = adapters.read_adapters(folder, settings.tasks, found)
+        if base != folder:
+            loras, merge = adapters.read_adapters(folder, adapters.ALONE, found), *adapters.ALONE
+        elif use_adapters and settings.tasks:
+            loras = adapters.read_adapters(folder / adapters.FOLDER, settings.tasks, found)
         return cls(
             folder,
+            base,
             settings,
-            config.read_pictures(folder),
-            tokenizer.read_vocabulary(folder, settings.text.vocab_size),
+            config.read_pictures(folder if config.has_pictures(folder) else base),
+            tokenizer.read_vocabulary(
+                folder if (folder / tokenizer.FILE).exists() else base, settings.text.vocab_size
+            ),
             found,
             loras,
+            merge,
         )
 
     @property
@@ -198,17 +232,22 @@ class _Model:
         weight = self.tensors.get(f"{layout.PROJECTOR}.weight")
         return None if weight is None else weight.shape[0]
 
-    def sources(self) -> list[Path]:
-        """The files that the result is made of."""
-        weights = {tensor.path for tensor in self.tensors.values()}
+    def sources(self) -> dict[str, Path]:
+        """The files that the result is made of, by name; those of `base` as ``base/...``."""
         names = ["config.json", "tokenizer.json", "tokenizer_config.json"]
         names += ["preprocessor_config.json", "processor_config.json"]
-        found = {self.folder / name for name in names} | weights
+        found = {folder / name for name in names for folder in (self.folder, self.base)}
+        found |= {tensor.path for tensor in self.tensors.values()}
         if self.adapters is not None:
-            found |= {
-                self.folder / adapters.FOLDER / name for name in (adapters.WEIGHTS, adapters.CONFIG)
-            }
-        return sorted(path for path in found if path.is_file())
+            lora = self.folder / adapters.FOLDER if self.base == self.folder else self.folder
+            found |= {lora / name for name in (adapters.WEIGHTS, adapters.CONFIG)}
+        named = {}
+        for path in sorted(path for path in found if path.is_file()):
+            if path.is_relative_to(self.folder):
+                named[path.relative_to(self.folder).as_posix()] = path
+            else:
+                named[f"base/{path.relative_to(self.base).as_posix()}"] = path
+        return named
 
 
 @dataclass(frozen=True)
@@ -223,12 +262,12 @@ class _File:
 
 
 def _files(
-    model: _Model, types: Mapping[str, FileType], profile: profiles.Profile, merge: str | None
+    model: _Model, types: Mapping[str, FileType], profile: profiles.Profile
 ) -> Iterator[_File]:
     targets = list(layout.text(model.config, model.tensors))
     merged = {}
-    if merge is not None and model.adapters is not None:
-        merged = dict(model.adapters.tasks[merge])
+    if model.merged is not None and model.adapters is not None:
+        merged = dict(model.adapters.tasks[model.merged])
     alpha = 0.0 if model.adapters is None else model.adapters.alpha
     yield _File(
         TEXT_FILE,
@@ -257,7 +296,7 @@ def _files(
         ],
         lambda writer: _vision_keys(writer, model, types["vision"], profile),
     )
-    if model.adapters is None or merge is not None:
+    if model.adapters is None or model.merged is not None:
         return
     for task, pairs in model.adapters.tasks.items():
         yield _File(

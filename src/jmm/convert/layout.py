@@ -31,7 +31,9 @@ _TEXT = re.compile(
 )
 _VISUAL = re.compile(r"(?:vlm\.)?(?:model\.)?visual\.")
 _OUTPUT = re.compile(r"(?:vlm\.)?(?:model\.|language_model\.)?lm_head\.weight")
-_PROJECTOR = re.compile(r"(?:multi_vector_projector|custom_text_proj|embedding_proj_layer)\b")
+_PROJECTOR = re.compile(
+    r"(?:base_model\.model\.)?(?:multi_vector_projector|custom_text_proj|embedding_proj_layer)\b"
+)
 _BUFFER = re.compile(r"\.rotary_emb\.inv_freq$")
 
 LINEAR = {
