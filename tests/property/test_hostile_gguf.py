@@ -27,6 +27,7 @@ from support import (
     golden,
     hostile,
     jina_calls,
+    qwen3,
     tiny,
     vision_family,
 )
@@ -34,7 +35,7 @@ from support.family import FAMILIES
 from support.vision_family import VISION_FAMILIES
 
 TESTS = Path(__file__).resolve().parents[1]
-QWEN = ("text", "mmproj", "adapter", "old-text", "old-mmproj")
+QWEN = ("text", "mmproj", "adapter", "old-text", "old-mmproj", "qwen3-text", "qwen3-mmproj")
 TILES = tuple(f"{name}-{part}" for name in sorted(VISION_FAMILIES) for part in ("text", "mmproj"))
 TEXTS = tuple(sorted(FAMILIES))
 KINDS = (*QWEN, *TILES, *TEXTS)
@@ -165,6 +166,12 @@ def make_cases(folder: Path) -> list[Case]:
     }
     made = [Case(kind, kind, files) for kind in new]
     made += [Case(f"old-{part}", part, old) for part in old]
+    values = qwen3.golden_weights()
+    third = {
+        "text": str(qwen3.write_text(values, folder / "qwen3-text.gguf", add_eos=True)),
+        "mmproj": str(qwen3.write_mmproj(values, folder / "qwen3-mmproj.gguf")),
+    }
+    made += [Case(f"qwen3-{part}", part, third) for part in third]
     for name, seeing in VISION_FAMILIES.items():
         pair = vision_family.write(seeing, family_golden.load(name).weights, folder / name)
         tiles = dict(zip(("text", "mmproj"), map(str, pair), strict=True))
@@ -204,7 +211,7 @@ def test_sixty_each(kind: str, cases: dict[str, Case], tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_each(kind: str, cases: dict[str, Case], tmp_path: Path) -> None:
-    """`JMM_TEST_MUTATIONS=1000` for 17,000 in all."""
+    """`JMM_TEST_MUTATIONS=1000` for 22,000 in all."""
     check(cases[kind], tmp_path, int(os.environ.get("JMM_TEST_MUTATIONS", "250")))
 
 

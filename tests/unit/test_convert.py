@@ -65,6 +65,7 @@ def key(path: Path, name: str) -> Any:
         ("qwen25_small", checkpoint.COLQWEN, 1),
         ("qwen25_small", checkpoint.COLQWEN_OLD, 1),
         ("qwen2_small", checkpoint.COLQWEN_HF, 1),
+        ("qwen25_small", checkpoint.COLQWEN_HF, 1),
         ("qwen2_small", checkpoint.OLD, 1),
         ("qwen25_head80", checkpoint.PLAIN, 2),
     ],
