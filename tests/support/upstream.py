@@ -27,7 +27,8 @@ OURS = {
 }
 
 # The text converter wants sentencepiece only to find that there is no tokenizer.model, and knows
-# a split by what the whole vocabulary makes of a text: not that of a cut one.
+# a split by what the whole vocabulary makes of a text: not that of a cut one. A checkpoint with
+# words.json has the keys of its vocabulary there, and no tokenizer.
 _RUN = """
 import json, runpy, sys, types
 import transformers
@@ -39,6 +40,17 @@ recognised = TextModel.get_vocab_base_pre
 def get_vocab_base_pre(self, tokenizer):
     return recognised(self, tokenizer) if len(tokenizer) > 100_000 else "qwen2"
 TextModel.get_vocab_base_pre = get_vocab_base_pre
+KINDS = {str: "string", bool: "bool", int: "uint32", float: "float32", list: "array"}
+prepare = TextModel.prepare_metadata
+def prepare_metadata(self, *args, **kwargs):
+    words = self.dir_model / "words.json"
+    def set_vocab():
+        for key, value in json.loads(words.read_text()).items():
+            getattr(self.gguf_writer, f"add_{KINDS[type(value)]}")(key, value)
+    if words.exists():
+        self.set_vocab = set_vocab
+    prepare(self, *args, **kwargs)
+TextModel.prepare_metadata = prepare_metadata
 for script, arguments in runs:
     sys.argv = [script, *arguments]
     runpy.run_path(f"{tree}/{script}", run_name="__main__")

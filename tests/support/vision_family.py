@@ -174,7 +174,7 @@ def _internvl_tower(name: str, value: Array) -> tuple[str, Array]:
         name = name.replace(f"multi_modal_projector.{theirs}", f"mm.model.mlp.{ours}")
     if name.endswith(("lambda_1", "lambda_2", "position_embeddings")):
         name += ".weight"
-    return name, value.squeeze() if name.endswith(("cls_token", "embeddings.weight")) else value
+    return name, value
 
 
 def _text_keys(**further: Any) -> dict[str, Any]:
@@ -189,6 +189,12 @@ def _text_keys(**further: Any) -> dict[str, Any]:
         "rope.freq_base": 1e4,
         **further,
     }
+
+
+def _llama_keys(n_vocab: int) -> dict[str, Any]:
+    head = _TEXT["hidden_size"] // _TEXT["num_attention_heads"]
+    sizes = ("rope.dimension_count", "attention.key_length", "attention.value_length")
+    return _text_keys(**dict.fromkeys(sizes, head), vocab_size=n_vocab)
 
 
 _CLIP = {
@@ -248,7 +254,7 @@ VISION_FAMILIES = {
                 "image_token_id": words.smolvlm().ids["<image>"],
             },
             words=words.smolvlm,
-            keys=_text_keys(**{"rope.dimension_count": 12}),
+            keys=_llama_keys(words.smolvlm().size),
             rename=_llama,
             seed=22,
             projector="idefics3",
@@ -290,7 +296,7 @@ VISION_FAMILIES = {
                 "image_token_id": words.sentencepiece().ids["<image_soft_token>"],
             },
             words=words.sentencepiece_begun,
-            keys=_text_keys(**{"rope.dimension_count": 12}),
+            keys=_llama_keys(words.sentencepiece().size),
             rename=_llama,
             seed=23,
             projector="mlp",
