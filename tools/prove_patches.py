@@ -124,6 +124,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tree = folder / "tree"
+        self.objects = folder / "build"
         self.site = folder / "site"
         self.log = folder / "log.txt"
         self.tree.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ class Workshop:
     def build(self) -> str:
         """Builds and installs; the compiler's first complaint, or nothing."""
         options = ["--no-build-isolation", "--no-deps", "--quiet", "--upgrade"]
-        options += ["--target", str(self.site), f"-Cbuild-dir={self.folder / 'build'}"]
+        options += ["--target", str(self.site), f"-Cbuild-dir={self.objects}"]
         options += [f"-Ccmake.define.JMM_LLAMA_CPP_DIR={self.tree}", str(ROOT)]
         status, said = self._run([sys.executable, "-m", "pip", "install", *options])
         complaint = re.search(r"error: .*|undefined reference to .*", said)
