@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -509,6 +510,28 @@ def test_command(jina: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == ""
     assert cli.main(["convert", str(jina), str(out)]) == 1
     assert "exists" in capsys.readouterr().err
+
+
+def test_progress_counts_every_byte(
+    jina: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["convert", str(jina), str(tmp_path / "out"), "--text-type", "q8_0"]
+    assert cli.main(arguments) == 0
+    assert "%" not in capsys.readouterr().err  # no terminal
+    advanced: list[int] = []
+    totals: list[int] = []
+
+    @contextmanager
+    def bar(total: int, *, shown: bool, unit: str) -> Iterator[Callable[[int], None]]:
+        assert (shown, unit) == (True, "B")
+        totals.append(total)
+        yield advanced.append
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jmm.convert.conversion.progress_bar", bar)
+        convert(jina, tmp_path / "other", text_type="q8_0", show_progress=True)
+    assert len(advanced) > 100
+    assert [sum(advanced)] == totals
 
 
 def test_without_the_extra() -> None:
