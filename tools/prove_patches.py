@@ -123,8 +123,9 @@ class Workshop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tree = folder / "tree"
-        self.objects = folder / "build"
+        # Where ccache finds them as it did in the checkout: see CCACHE_BASEDIR.
+        self.tree = folder / "extern" / "llama.cpp"
+        self.objects = folder / "build" / "objects"
         self.site = folder / "site"
         self.log = folder / "log.txt"
         self.tree.mkdir(parents=True, exist_ok=True)
