@@ -162,11 +162,9 @@ class Reader:
         Raises:
             InputError, OutOfMemoryError: As of `to_rgb`.
         """
-        if isinstance(source, Image.Image) or hasattr(source, "read"):
+        if isinstance(source, Image.Image | np.ndarray) or hasattr(source, "read"):
             picture = self._rgb(source)
             return _Taken(picture.copy() if picture is source else picture)
-        if isinstance(source, np.ndarray):
-            return source.copy()
         return bytes(source) if isinstance(source, bytearray | memoryview) else source
 
     def __call__(self, source: Any) -> Picture:

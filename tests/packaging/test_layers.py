@@ -21,6 +21,7 @@ LAYERS = {
     "errors": ERRORS,
     "vectors": PURE_LAYER,
     "demo": PURE_LAYER,
+    "images": PURE_LAYER,
     "arguments": 2,
     "hub": 2,
     "projector": 2,
