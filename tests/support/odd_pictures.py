@@ -100,6 +100,15 @@ def interlaced(pixels: NDArray[np.uint8]) -> bytes:
     return png(pixels.shape[1], pixels.shape[0], 8, 2, rows, passes=1)
 
 
+def tiled_tiff(width: int, height: int, tile: int, content: bytes) -> bytes:
+    """A grey TIFF of one deflated tile, by hand."""
+    data = zlib.compress(content)
+    tags = {256: width, 257: height, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile}
+    tags |= {324: 8 + 2 + 12 * 10 + 4, 325: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data
+
+
 def iptc(content: bytes, width: int, height: int) -> bytes:
     """An IPTC picture that holds any file."""
 

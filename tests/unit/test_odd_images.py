@@ -148,6 +148,15 @@ def test_formats_that_pillow_decodes_in_python(header: bytes) -> None:
         to_rgb(header + b"0" * 100)
 
 
+def test_a_tile_far_larger_than_its_picture() -> None:
+    tile = np.arange(32 * 32, dtype=np.uint8).reshape(32, 32)
+    got = to_rgb(odd_pictures.tiled_tiff(20, 9, 32, tile.tobytes()))
+    np.testing.assert_array_equal(np.asarray(got)[:, :, 0], tile[:9, :20])
+    data = odd_pictures.tiled_tiff(20, 9, 40_000, bytes(1000))
+    with pytest.raises(InputError, match="20x9 pixels in tiles of 1600000000; the limit is"):
+        to_rgb(data)
+
+
 def test_an_icon_larger_than_it_says() -> None:
     inner = encoded(noise(40, 40))
     entry = b"\x10\x10\0\0\1\0\x20\0" + len(inner).to_bytes(4, "little") + b"\x16\0\0\0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from io import BytesIO
@@ -28,6 +29,10 @@ MAX_IMAGE_PIXELS = 178_956_970
 
 # Pillow decodes some formats in Python, at seconds per million pixels.
 MAX_PYTHON_PIXELS = 2**22
+
+# A TIFF may ask for one tile far larger than its picture.
+MAX_TILE_PIXELS = 2**24
+_TILE_SIDES = (322, 323)
 
 _ALLOWED = (
     "a picture is a path, bytes, a binary file object, a PIL.Image or a uint8 array [h, w], "
@@ -188,14 +193,21 @@ def _check_decoder(image: Image.Image, name: str) -> None:
             f"{name}: {image.width}x{image.height} pixels of {image.format}, which Pillow decodes "
             f"slowly, in Python; the limit is {MAX_PYTHON_PIXELS}: convert it to PNG"
         )
+    tags = getattr(image, "tag_v2", {})
+    tile_pixels = math.prod(tags.get(side, 1) for side in _TILE_SIDES)
+    if tile_pixels > max(MAX_TILE_PIXELS, 2 * image.width * image.height):
+        raise InputError(
+            f"{name}: {image.width}x{image.height} pixels in tiles of {tile_pixels}; the limit is "
+            f"{MAX_TILE_PIXELS}, or twice the picture"
+        )
 
 
 def _convert(
     image: Image.Image, name: str, reference_modes: bool, max_image_pixels: int
 ) -> Image.Image:
     _check_size(image.width, image.height, name, max_image_pixels)
-    _check_decoder(image, name)
     with pillow(name):
+        _check_decoder(image, name)
         transparent = transparency(image)
         image.load()
         # an icon may have a picture inside of another size than it says
