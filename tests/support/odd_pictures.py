@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageCms, ImageOps
 
 _PLAIN = ("1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 _WRITTEN = {
@@ -134,20 +134,38 @@ def expected(source: bytes | Path) -> NDArray[np.uint8]:
 
 def _expected(source: IO[bytes] | Path) -> NDArray[np.uint8]:
     image = Image.open(source)
-    transparent = image.info.get("transparency") is not None
+    transparent = image.info.get("transparency")
     image.load()
     image = ImageOps.exif_transpose(image)
     if image.mode == "F":
         return _grey(np.asarray(image, np.float64) * 255, 255)
     if image.mode == "I" or image.mode.startswith("I;16"):
-        return _grey(np.asarray(image).astype(np.float64) / 257, 255)
-    if has_alpha(image) or transparent:
+        values = np.asarray(image).astype(np.float64)
+        return _grey(np.where(values == transparent, 65535, values) / 257, 255)
+    if image.mode == "CMYK" and image.info.get("icc_profile"):
+        return _through_profile(image)
+    if has_alpha(image) or transparent is not None:
         rgba = np.asarray(image.convert("RGBA"), np.float64)
         alpha = rgba[:, :, 3:] / 255
         return np.rint(rgba[:, :, :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
     if image.mode not in _PLAIN:
         raise ValueError(f"no rule for mode {image.mode}")
     return np.asarray(image.convert("RGB"))
+
+
+def format_of(file: IO[bytes]) -> str | None:
+    """Pillow's name of the format."""
+    with Image.open(file) as image:
+        return image.format
+
+
+def _through_profile(image: Image.Image) -> NDArray[np.uint8]:
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(image.info["icc_profile"]))
+        srgb = ImageCms.createProfile("sRGB")
+        return np.asarray(ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB"))
+    except (OSError, ImageCms.PyCMSError):
+        return np.asarray(image.convert("RGB"))
 
 
 def has_alpha(image: Image.Image) -> bool:
