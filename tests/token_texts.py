@@ -26,6 +26,70 @@ _HAND = (
     "<tool_call>", "</tool_call>x", "a<tool_call>b</tool_call>",
     "<__media__>", "<|", "|>", "<||>", "<|im_start", "im_start|>", "< |im_start|>", "<|IM_START|>",
 )  # fmt: skip
+_ODD = (
+    "\u0378",
+    "\U000e0fff",
+    "\ue000",
+    "\U000f0000",
+    "\U0010ffff",
+    "\ufffe",
+    "\uffff",
+    "\ufdd0",
+    "\U000e0041\U000e007f",
+    "\ufe0f",
+    "a\ufe0eb",
+    "\u200e\u200fa",
+    "\u2066x\u2069",
+    "\u061c",
+    "\u034f",
+    "\ufeffa",
+    "a\ufeffb",
+    "\ufffda",
+    "\x00" * 50,
+    "\x1b[31mred\x1b[0m",
+    "\x7f\x80\x9f",
+    "\u2028" * 9,
+    "o\u0308",
+    "\u00f6",
+    "\u1ed9",
+    "o\u0323\u0302",
+    "o\u0302\u0323",
+    "\u2ade",
+    "\ufb2c",
+    "\u0958",
+    "\U0001d15e",
+    "\u1112\u1161\u11ab",
+    "\u3131\u314f",
+    "\u0e33",
+    "\u0f43",
+    "e" + "\u0301" * 200,
+    "\u0600\u06dd\u070f",
+    "1\ufe0f\u20e3" * 30,
+    "\U0001f3f4\U000e0067\U000e0062\U000e007f",
+    "\u2581",
+    "a\u2581b",
+    "\u2581\u2581 \u2581",
+    "##ing",
+    "[UNK]",
+    "[CLS] a [SEP]",
+    "[MASK]",
+    "<unk>",
+    "<s>a</s>",
+    "<bos>a<eos>",
+    "<0x41>",
+    "<0x0A>b",
+    "<pad>",
+    "<start_of_turn>user",
+    "<image_soft_token>",
+    "<|image|>",
+    "<image>",
+    "\u0120the",
+    "\u010a",
+    "<|endoftext|>" * 20,
+    "x" * 5000,
+    "antidis" * 700,
+    "\u5b57" * 2000,
+)
 _RANGES = (
     (0x20, 0x7F), (0x00, 0x20), (0x80, 0x250), (0x300, 0x370), (0x370, 0x530), (0x590, 0x700),
     (0x900, 0xA00), (0x1100, 0x1200), (0x2000, 0x2070), (0x3000, 0x3100), (0x4E00, 0x5000),
@@ -36,6 +100,11 @@ _RANGES = (
 def texts() -> list[str]:
     """The fixed set: by hand, and 200 seeded mixtures."""
     return [*_HAND, *mixtures(seed=0, count=200)]
+
+
+def odd() -> list[str]:
+    """Further texts by hand: marks, what Unicode leaves out, and spellings of special tokens."""
+    return list(_ODD)
 
 
 def mixtures(seed: int, count: int) -> list[str]:

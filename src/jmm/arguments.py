@@ -154,6 +154,7 @@ def text(item: object) -> str:
     """
     if not isinstance(item, str):
         raise InputError(f"a text is a str, and this is {type(item).__name__}")
+    item = str.__str__(item)  # of a subclass, what it holds and not what it says
     try:
         item.encode("utf-8")
     except UnicodeEncodeError as error:
