@@ -215,13 +215,19 @@ def split_patches(
 
 def _array(value: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
+        masked = isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value)
+    except MemoryError:
+        raise OutOfMemoryError(f"no memory for {name} as an array") from None
     except Exception as error:
         raise InputError(f"{name} cannot be read as an array: {error}") from None
+    if masked:
+        raise InputError(f"{name} has masked values; give them a value with .filled()")
+    return array
 
 
 def check_patches(item: PatchItem) -> npt.NDArray[np.float32]:
-    """The patches of one still picture, C-contiguous.
+    """The patches of one still picture, C-contiguous and aligned.
 
     Raises:
         InputError: The picture has several frames, or a number is NaN or infinite.
@@ -232,7 +238,7 @@ def check_patches(item: PatchItem) -> npt.NDArray[np.float32]:
     if not np.isfinite(patches).all():
         row, column = np.argwhere(~np.isfinite(patches))[0]
         raise InputError(f"patches[{row}, {column}] is {patches[row, column]}; finite is needed")
-    return np.ascontiguousarray(patches)
+    return np.require(patches, requirements=("C", "A"))
 
 
 def fail(error: Exception, index: int, on_error: OnError) -> None:

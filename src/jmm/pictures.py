@@ -73,7 +73,7 @@ class VisionTokens:
             )
         if values.shape[1] == 0 or not np.isfinite(values).all():
             raise InputError("the vision tokens hold no numbers, NaN or infinity")
-        object.__setattr__(self, "values", np.ascontiguousarray(values))
+        object.__setattr__(self, "values", np.require(values, requirements=("C", "A")))
         object.__setattr__(self, "grid", (grid_h, grid_w))
 
     def __repr__(self) -> str:
