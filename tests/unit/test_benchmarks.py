@@ -22,6 +22,7 @@ import bench_load  # noqa: E402
 import bench_maxsim  # noqa: E402
 import bench_preprocess  # noqa: E402
 import bench_quantize  # noqa: E402
+import bench_soak  # noqa: E402
 import bench_stream  # noqa: E402
 import bench_tasks  # noqa: E402
 import bench_text  # noqa: E402
@@ -402,3 +403,21 @@ def test_a_written_checkpoint_converts(tmp_path: Path) -> None:
     with Embedder(out, n_threads=1) as embedder:
         assert np.isfinite(embedder.encode_images(tiny.picture(4, 6))).all()
         assert embedder.multi_vector_dim == checkpoint.PROJECTOR_DIM
+
+
+def test_growth_is_a_slope_after_the_warm_up() -> None:
+    looks = [(100 * i, 50 * 2**20 + 7 * 100 * i, 3, 9) for i in range(1, 51)]
+    looks[:10] = [(i, 10**9, 1, 1) for i, *_ in looks[:10]]
+    found = bench_soak.judge(looks)
+    assert found["slope"] == pytest.approx(7)
+    assert found["last"] == pytest.approx(50 + 7 * 5000 / 2**20)
+    assert (found["threads"], found["files"]) == (0, 0)
+
+
+def test_a_short_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    looks = bench_soak.pictures(200, 1)
+    assert [n for n, *_ in looks] == [100, 200]
+    looks = bench_soak.cycles(20, 1)
+    found = bench_soak.judge([looks[0], *looks])
+    assert (found["threads"], found["files"]) == (0, 0)
+    assert "| 20 cycles" in bench_soak.tables({"pictures": looks, "cycles": looks})
