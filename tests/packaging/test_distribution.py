@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,10 +20,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LICENCES = {
     "LICENSE",
+    "NOTICE",
     "extern/llama.cpp/LICENSE",
     "extern/llama.cpp/licenses/LICENSE-jsonhpp",
+    "extern/llama.cpp/vendor/hash/rotate-bits/LICENSE.md",
+    "extern/llama.cpp/vendor/hash/sha256/LICENSE",
     "extern/llama.cpp/vendor/hash/xxhash/LICENSE",
 }
+DEMO = {f"jmm/demo/{name}" for name in ("CARD.md", "demo-mmproj.gguf", "demo-text.gguf")}
+# What the build compiles of llama.cpp, and whose licence is llama.cpp's own.
+COMPILED = ("include", "src", "ggml/src", "tools/mtmd", "vendor")
+OWN = ("The ggml authors", "Arm Limited")  # the latter's part is not built
+HOLDER = re.compile(r"copyright(?: \(c\))? +([0-9]{4}[-0-9]*) +(.+?) *(?:<.*)?$", re.I | re.M)
 BUILD_TOOLS = ("scikit_build_core", "Cython", "ninja", "pip")
 
 
@@ -33,7 +43,7 @@ def check_content(paths: Iterable[str]) -> None:
     kinds = {path.suffix for path in files}
     assert kinds & {".a", ".h", ".hpp", ".cpp", ".c", ".pyx", ".pxd", ".pxi", ".cmake"} == set()
     names = {str(path) for path in files}
-    assert {"jmm/__init__.py", "jmm/_core.pyi", "jmm/py.typed"} <= names
+    assert {"jmm/__init__.py", "jmm/_core.pyi", "jmm/py.typed"} | DEMO <= names
     page = ("index.html", "script.js", "style.css")
     assert {f"jmm/browse/static/{name}" for name in page} <= names
     native = [p for p in files if p.suffix in (".so", ".pyd", ".dylib")]
@@ -49,6 +59,24 @@ def test_installed_files() -> None:
         pytest.skip("jmm is installed editable: its files lie in the checkout")
     caches = ("__pycache__", "bin/jmm", "Scripts/jmm")
     check_content(name for name in files if not any(part in name for part in caches))
+
+
+def test_every_holder_of_a_copyright_is_named() -> None:
+    tree = ROOT / "extern" / "llama.cpp"
+    if not tree.exists():
+        pytest.skip("the sources of llama.cpp are not here")
+    licences = [ROOT / "LICENSE", ROOT / "NOTICE", *tree.glob("licenses/*")]
+    licences += [*tree.glob("LICENSE"), *tree.glob("vendor/**/LICENSE*")]
+    named = "\n".join(path.read_text("utf-8") for path in licences)
+    holders: set[str] = set()
+    for folder in COMPILED:
+        for path in (tree / folder).rglob("*"):
+            if path.suffix in (".c", ".cpp", ".h", ".hpp"):
+                found = HOLDER.findall(path.read_text("utf-8", errors="replace"))
+                holders |= {name.rstrip(". ") for _, name in found}
+    assert len(holders) > 4
+    unnamed = {name for name in holders if name not in named and not name.startswith(OWN)}
+    assert unnamed == set()
 
 
 def offline(*command: str | Path, cwd: Path) -> str:
@@ -77,6 +105,8 @@ def test_the_sdist_builds_and_works_without_a_network(tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = [name.split("/", 1)[-1] for name in archive.getnames()]
     assert "extern/llama.cpp/tools/mtmd/mtmd.cpp" in names
+    assert set(names) >= LICENCES
+    assert {f"src/{name}" for name in DEMO} <= set(names)
     foreign = (".git/", ".cache/", "build/", ".ci/", "shared/")
     assert [name for name in names if name.startswith(foreign)] == []
 
@@ -99,6 +129,22 @@ def test_the_sdist_builds_and_works_without_a_network(tmp_path: Path) -> None:
     answer = offline(python, "-c", script, cwd=tmp_path).splitlines()
     assert answer[0].startswith(str(tmp_path / "venv"))
     assert answer[1].startswith("(")
+
+
+@pytest.mark.slow
+def test_the_sdist_has_the_same_bytes_twice(tmp_path: Path) -> None:
+    if importlib.util.find_spec("scikit_build_core") is None:
+        pytest.skip("needs scikit_build_core: pip install '.[dev]'")
+    make = "import os; from scikit_build_core.build import build_sdist; os.umask(%d); %s"
+    archives = []
+    for umask in (0o022, 0o077):
+        folder = tmp_path / str(umask)
+        folder.mkdir()
+        offline(sys.executable, "-c", make % (umask, f"build_sdist({str(folder)!r})"), cwd=ROOT)
+        (sdist,) = folder.glob("jmm-*.tar.gz")
+        archives.append(hashlib.sha256(sdist.read_bytes()).hexdigest())
+        (ROOT / "README.md").touch()
+    assert archives[0] == archives[1]
 
 
 def _parent(name: str) -> str:
