@@ -69,7 +69,7 @@ def judge(looks: list[tuple[int, int, int, int]]) -> dict[str, float]:
 def picture(rng: np.random.Generator, i: int) -> Any:
     """An array, or the bytes of a file."""
     height, width = rng.integers(1, 1001, 2)
-    height, width = max(height, width // 150), max(width, height // 150)
+    height, width = max(height, width // 200 + 1), max(width, height // 200 + 1)
     pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
     if i % 3 == 0:
         return pixels
