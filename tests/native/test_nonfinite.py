@@ -112,3 +112,17 @@ def test_in_every_item(tmp_path: Path) -> None:
         assert np.isnan(embedder.encode_document([*GOOD, PICTURE] * 20, on_error="nan")).all()
         with pytest.raises(NonFiniteError, match=r"^item \d: "):
             embedder.encode_document(GOOD)
+
+
+@pytest.mark.parametrize(
+    "part", ["language_model.layers.{}.self_attn.k_proj.bias", "visual.blocks.{}.attn.qkv.bias"]
+)
+@pytest.mark.parametrize("layer", [1, 2])
+def test_lost_keys(part: str, layer: int, tmp_path: Path) -> None:
+    """Guards patch 0040: attention whose scores are all NaN is not finite."""
+    index = MODEL.v_hidden if "visual" in part else 0  # of the first key
+    files = write(tmp_path, **{f"model.{part.format(layer)}": (index, np.nan)})
+    with Embedder(*files, n_threads=2) as embedder:
+        assert np.isnan(embedder.encode_images(PICTURE, on_error="nan")).all()
+        if "visual" not in part:
+            assert np.isnan(embedder.encode_document(GOOD, on_error="nan")).all()
