@@ -12,6 +12,7 @@ Example:
 
 import logging
 
+from jmm import cpu as cpu  # the first: raises ImportError where nothing native can run
 from jmm.embedder import Embedder
 from jmm.errors import (
     ContextOverflowError,

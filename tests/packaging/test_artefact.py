@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jmm import _core
+from jmm import _core, _cpu
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -16,17 +16,24 @@ import elf
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(_core.__file__)
+MODULES = [MODULE, Path(_cpu.__file__)]
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the module is no ELF file here")
 
 
-@pytest.fixture(scope="module")
-def module() -> elf.SharedObject:
-    return elf.SharedObject(MODULE)
+@pytest.fixture(scope="module", params=MODULES, ids=["_core", "_cpu"])
+def path(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
 
 
-def test_it_is_a_native_module_for_this_python() -> None:
-    assert MODULE.name == "_core" + str(sysconfig.get_config_var("EXT_SUFFIX"))
+@pytest.fixture
+def module(path: Path) -> elf.SharedObject:
+    return elf.SharedObject(path)
+
+
+def test_they_are_native_modules_for_this_python() -> None:
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    assert [path.name for path in MODULES] == [f"_core{suffix}", f"_cpu{suffix}"]
 
 
 @linux_only
@@ -38,8 +45,8 @@ def test_the_elf_reader_sees_exports_and_needs() -> None:
 
 
 @linux_only
-def test_only_the_init_function_is_exported(module: elf.SharedObject) -> None:
-    assert module.exports() == {"PyInit__core"}
+def test_only_the_init_function_is_exported(path: Path, module: elf.SharedObject) -> None:
+    assert module.exports() == {f"PyInit_{path.name.split('.')[0]}"}
 
 
 @linux_only
@@ -55,8 +62,8 @@ def test_there_is_no_search_path(module: elf.SharedObject) -> None:
     assert module.dynamic(elf.DT_RUNPATH) == []
 
 
-def test_it_names_no_folder_of_the_build_machine() -> None:
-    data = MODULE.read_bytes()
+def test_it_names_no_folder_of_the_build_machine(path: Path) -> None:
+    data = path.read_bytes()
     folders = {str(ROOT), str(Path.home()), "/pip-build-env-", "/tmp/tmp"} - {"/"}
     assert [folder for folder in sorted(folders) if folder.encode() + b"/" in data] == []
 

@@ -47,7 +47,7 @@ def check_content(paths: Iterable[str]) -> None:
     page = ("index.html", "script.js", "style.css")
     assert {f"jmm/browse/static/{name}" for name in page} <= names
     native = [p for p in files if p.suffix in (".so", ".pyd", ".dylib")]
-    assert [p.name.split(".")[0] for p in native] == ["_core"]
+    assert sorted(p.name.split(".")[0] for p in native) == ["_core", "_cpu"]
     licences = {"/".join(path.parts[2:]) for path in files if path.parts[1:2] == ("licenses",)}
     assert licences >= LICENCES
 

@@ -19,6 +19,7 @@ PURE = {"images", "preprocess", "profiles", "batching", "vectors"}
 ERRORS, PURE_LAYER, ROOM = 0, 1, 9
 LAYERS = {
     "errors": ERRORS,
+    "_cpu": ERRORS,
     "vectors": PURE_LAYER,
     "demo": PURE_LAYER,
     "images": PURE_LAYER,

@@ -1,0 +1,3 @@
+NEEDED: str
+
+def available() -> list[str] | None: ...
