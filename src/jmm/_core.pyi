@@ -14,6 +14,7 @@ _Available = Callable[[], int | None] | None
 _Path = str | os.PathLike[str]
 _Float32 = npt.NDArray[np.float32]
 _Patches = tuple[_Float32, int, int]
+_Node = tuple[bool, str, str, str, int, int, int, int, float, list[tuple[str, str, int]]]
 _Part = tuple[str, bool] | tuple[_Float32] | _Patches | tuple[_Float32, int, int, bool]
 
 def build_info() -> dict[str, object]: ...
@@ -39,6 +40,9 @@ def convert_rows(
     n_target_columns: int,
     limit: float,
 ) -> float: ...
+def measure(
+    source: npt.NDArray[np.uint8], source_type: int
+) -> tuple[int, int, int, float] | None: ...
 
 @final
 class Sequence:
@@ -125,3 +129,5 @@ class Engine(Handles):
         adapter: int = -1,
     ) -> list[bool]: ...
     def encode_vision(self, pictures: list[_Patches]) -> list[_Float32]: ...
+    def record_nodes(self) -> None: ...
+    def take_nodes(self) -> list[_Node]: ...

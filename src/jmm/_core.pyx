@@ -29,6 +29,7 @@ import numpy as np
 from jmm cimport _ggml as ggml
 from jmm cimport _llama as llama
 from jmm cimport _mtmd as mtmd
+from jmm cimport _quant as quant
 
 from jmm.errors import (
     DecodeError,
@@ -68,6 +69,7 @@ include "_guard.pxi"
 include "_log.pxi"
 include "_signals.pxi"
 include "_header.pxi"
+include "_health.pxi"
 include "_handles.pxi"
 include "_vision.pxi"
 include "_memory.pxi"

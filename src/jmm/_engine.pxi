@@ -44,6 +44,8 @@ cdef class Engine(Handles):
     cdef llama.llama_batch_ext *batch  # owned, belongs to ctx
     cdef const llama.llama_vocab *vocab  # borrowed from model
     cdef dict sizes  # bytes of contexts by their room
+    cdef object mmproj_path
+    cdef bool use_gpu
     cdef int capacity  # cells of the cache of ctx
     cdef int n_states  # sequences that ctx has room for
     cdef int n_batch
@@ -69,6 +71,8 @@ cdef class Engine(Handles):
         self.n_ubatch = n_ubatch
         self.f16_kv = f16_kv
         self.has_tower = mmproj_path is not None and with_tower
+        self.mmproj_path = mmproj_path
+        self.use_gpu = n_gpu_layers != 0
         self._enter()
         try:
             self._start(n_threads)
@@ -78,7 +82,7 @@ cdef class Engine(Handles):
             if n_batch or n_ubatch:
                 self._reserve(1, 1)  # tells whether the two limit an item
             if mmproj_path is not None:
-                self._load_vision(mmproj_path, self.model, n_gpu_layers != 0, with_tower)
+                self._load_vision(mmproj_path, self.model, self.use_gpu, with_tower)
                 self.whole_tiles = mtmd.mtmd_decode_use_non_causal(self.vision, NULL)
             self.loaded = True
         except BaseException as error:
@@ -367,6 +371,43 @@ cdef class Engine(Handles):
         finally:
             self._leave()
 
+    def record_nodes(self):
+        """From now on keeps what every node of a graph gives: for a diagnosis, since it is slow.
+
+        Loads the vision tower again.
+
+        Raises:
+            ModelLoadError, OutOfMemoryError: The tower cannot be loaded. The engine is closed.
+        """
+        self._enter_open()
+        try:
+            self._free_context()
+            self.records = True
+            if self.has_tower:
+                mtmd.mtmd_free(self.vision)
+                self.vision = NULL
+                self._load_vision(self.mmproj_path, self.model, self.use_gpu, True)
+        except BaseException as error:
+            raise self._load_error(error, self.mmproj_path) from None
+        finally:
+            self._leave()
+
+    def take_nodes(self):
+        """What was recorded since the last call, in the order of the computation.
+
+        Returns:
+            list[tuple]: Per node whether it belongs to the vision tower, its name, operation and
+            type; its values, those of them that are NaN, infinite, and infinite below zero, and
+            the greatest finite magnitude; and its sources: name, type, and index in the list, -1
+            for weights. A source that no node gives, as an input, stands there as a node itself,
+            whose operation is "NONE".
+        """
+        self._enter_open()
+        try:
+            return _take_nodes(&self.recorder)
+        finally:
+            self._leave()
+
     def context_bytes(self, int n_tokens, int n_sequences=1):
         """Tells the memory that a batch takes in the language model.
 
@@ -431,6 +472,9 @@ cdef class Engine(Handles):
         params.no_perf = True
         params.abort_callback = _should_stop
         params.abort_callback_data = &self.watch
+        if self.records:
+            params.cb_eval = jmm_record_text
+            params.cb_eval_user_data = &self.recorder
         return params
 
     cdef _reserve(self, int n_tokens, int n_sequences):

@@ -14,6 +14,8 @@ cdef extern from "ggml.h" nogil:
         GGML_TYPE_F32
         GGML_TYPE_F16
     ctypedef void (*ggml_log_callback)(ggml_log_level level, const char *text, void *user_data) noexcept nogil
+    ctypedef struct ggml_tensor:
+        pass
     ctypedef bool (*ggml_abort_callback)(void *data) noexcept nogil
     ctypedef void (*ggml_abort_callback_t)(const char *error_message) noexcept
     ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback)
@@ -37,6 +39,7 @@ cdef extern from "ggml-backend.h" nogil:
         GGML_BACKEND_DEVICE_TYPE_GPU
         GGML_BACKEND_DEVICE_TYPE_IGPU
         GGML_BACKEND_DEVICE_TYPE_ACCEL
+    ctypedef bool (*ggml_backend_sched_eval_callback)(ggml_tensor *t, bool ask, void *user_data) noexcept nogil
     size_t ggml_backend_dev_count()
     ggml_backend_dev_t ggml_backend_dev_get(size_t index)
     const char *ggml_backend_dev_name(ggml_backend_dev_t device)

@@ -17,6 +17,8 @@ cdef class Handles:
     cdef ggml.ggml_threadpool *pool  # owned, freed after what computes with it
     cdef mtmd.mtmd_context *vision  # owned, NULL without an mmproj
     cdef Watch watch
+    cdef jmm_recorder recorder  # borrowed by the contexts while `records`
+    cdef bool records
     cdef object __weakref__
     cdef object lock
     cdef object owner  # thread that holds the lock
@@ -83,6 +85,9 @@ cdef class Handles:
         params.abort_callback_data = &self.watch
         params.progress_callback = _keep_loading
         params.progress_callback_user_data = &self.watch
+        if self.records:
+            params.cb_eval = jmm_record_vision
+            params.cb_eval_user_data = &self.recorder
         with nogil:
             self.vision = mtmd.mtmd_init_from_file(c_name, model, params)
         self._raise_interrupt()

@@ -3,7 +3,10 @@
 from libc.stdint cimport int32_t, int8_t, uint32_t, uint64_t
 from libcpp cimport bool
 
-from jmm._ggml cimport ggml_abort_callback, ggml_log_callback, ggml_threadpool, ggml_type
+from jmm._ggml cimport (
+    ggml_abort_callback, ggml_backend_sched_eval_callback, ggml_log_callback, ggml_threadpool,
+    ggml_type,
+)
 
 cdef extern from "llama.h" nogil:
     ctypedef int32_t llama_pos
@@ -49,6 +52,8 @@ cdef extern from "llama.h" nogil:
         llama_pooling_type pooling_type
         ggml_type type_k
         ggml_type type_v
+        ggml_backend_sched_eval_callback cb_eval
+        void *cb_eval_user_data
         ggml_abort_callback abort_callback
         void *abort_callback_data
         bool embeddings

@@ -3,7 +3,9 @@
 from libc.stdint cimport int32_t, uint32_t
 from libcpp cimport bool
 
-from jmm._ggml cimport ggml_abort_callback, ggml_log_callback, ggml_threadpool
+from jmm._ggml cimport (
+    ggml_abort_callback, ggml_backend_sched_eval_callback, ggml_log_callback, ggml_threadpool,
+)
 from jmm._llama cimport llama_model, llama_pos, llama_progress_callback, llama_token
 
 cdef extern from "mtmd.h" nogil:
@@ -38,6 +40,8 @@ cdef extern from "mtmd.h" nogil:
         bool print_timings
         int n_threads
         bool warmup
+        ggml_backend_sched_eval_callback cb_eval
+        void *cb_eval_user_data
         llama_progress_callback progress_callback
         void *progress_callback_user_data
         ggml_threadpool *threadpool

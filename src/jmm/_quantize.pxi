@@ -2,8 +2,6 @@
 
 from libc.math cimport INFINITY
 
-from jmm cimport _quant as quant
-
 # Those that need no importance matrix, best first.
 _FILE_TYPES = {
     "f32": quant.LLAMA_FTYPE_ALL_F32,

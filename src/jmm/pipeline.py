@@ -44,7 +44,8 @@ BYTES_AHEAD = 2**26
 
 _NOT_FINITE = (
     "the model gave NaN or infinity; the usual cause are F16 weights or activations beyond their "
-    "range: try a BF16 or F32 file"
+    "range: try a BF16 or F32 file; `jmm doctor MODEL` with this item as --text or --image "
+    "names the layer where it arose"
 )
 
 

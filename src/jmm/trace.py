@@ -90,7 +90,9 @@ def trace(pipeline: Pipeline, source: Any, kind: Kind) -> Trace:
     tokens = None if vectors is None else [vectors]
     (is_finite,) = pipeline.forward([item], pooled, tokens, hidden)
     if not is_finite:
-        raise NonFiniteError("the model gave NaN or infinity for this item")
+        raise NonFiniteError(
+            "the model gave NaN or infinity for this item; `jmm doctor` names the layer"
+        )
     ids = sequence.token_ids()
     if not sequence.pictures:
         return Trace(ids, hidden, vectors, item.span)

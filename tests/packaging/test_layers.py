@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "jmm"
 
-NATIVE_USERS = {"embedder", "files", "quantizer", "runtime", "vision"}
+NATIVE_USERS = {"doctor", "embedder", "files", "quantizer", "runtime", "vision"}
 PURE = {"images", "preprocess", "profiles", "batching", "vectors"}
 
 # A module may import what has a lower number. Unless listed, single files are pure and folders

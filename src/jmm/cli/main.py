@@ -9,7 +9,19 @@ import sys
 from typing import TYPE_CHECKING
 
 from jmm import runtime
-from jmm.cli import browse, compare, convert, demo, embed, heatmap, index, info, quantize, search
+from jmm.cli import (
+    browse,
+    compare,
+    convert,
+    demo,
+    doctor,
+    embed,
+    heatmap,
+    index,
+    info,
+    quantize,
+    search,
+)
 from jmm.cli.output import drop_stdout, prepare_streams, print_failure
 from jmm.errors import JmmError
 
@@ -47,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (
         *(demo, embed, index, search, browse, info),
-        *(heatmap, compare, convert, quantize),
+        *(heatmap, compare, convert, quantize, doctor),
     ):
         command.add_parser(commands).set_defaults(run=command.run)
     return parser
