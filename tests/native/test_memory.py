@@ -16,7 +16,11 @@ if sys.platform != "linux":
 # Each limit has a child of its own, forked before any engine is there, so that no heap is left
 # from the one before.
 LIMIT = """
-import collections, pathlib, resource
+import collections, ctypes, pathlib, resource
+
+# What is freed must be gone: a heap that has room would hide the limit.
+M_MMAP_THRESHOLD = -3
+getattr(ctypes.CDLL(None), "mallopt", lambda *_: None)(M_MMAP_THRESHOLD, 2**16)
 
 def limit(megabytes):
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
