@@ -20,6 +20,7 @@ TABLE = """
 |---|---|---|---|---|
 | 0001-first | why | a.cpp | fault | test_a |
 | 0002-second | why | a.cpp; untested: b.cpp | ours | test_a: test_one; test_b: test_two[x, y-z] |
+| 0003-third | why | a.cpp | ours | does not build; test_a |
 """
 
 
@@ -31,6 +32,7 @@ def test_table() -> None:
             Guard("test_b", "test_two[x"),
             Guard("test_b", "test_two[y-z"),
         ],
+        "0003-third": [Guard("test_a")],
     }
 
 
@@ -69,6 +71,7 @@ def test_choice() -> None:
         ((1, 1), "guarded"),
         ((1, -11), "guarded"),
         ((1, 0), "NOT GUARDED by test_1 (it passes)"),
+        ((), "NOT GUARDED: the module builds, and no test is named"),
         ((5, 2), "NOT GUARDED by test_0 (none ran); test_1 (pytest ended with 2)"),
     ],
 )
