@@ -32,6 +32,7 @@ TESTS = "tests/native"
 TIMEOUT = 900  # seconds; a test may hang without its patch
 _ROW = re.compile(r"^\| (\d{4}-[\w-]+) \|.*\| (.+) \|$", re.MULTILINE)
 _ENTRY = re.compile(r"(test_\w+)(?:: (test_\w+)(?:\[([^\]]+)\])?)?")
+_COMPLAINT = re.compile(r"\S+:\d+:\d+: (?:fatal )?error: .*|undefined reference to .*")
 _NO_MODULE = "does not build"
 _FAILED, _NONE_RAN = 1, 5  # pytest's exit statuses; it has 0 where all are skipped
 
@@ -157,7 +158,7 @@ class Workshop:
         options += ["--target", str(self.site), f"-Cbuild-dir={self.objects}"]
         options += [f"-Ccmake.define.JMM_LLAMA_CPP_DIR={self.tree}", str(ROOT)]
         status, said = self._run([sys.executable, "-m", "pip", "install", *options])
-        complaint = re.search(r"error: .*|undefined reference to .*", said)
+        complaint = _COMPLAINT.search(said)
         return "" if status == 0 else complaint[0] if complaint else f"see {self.log}"
 
     def status(self, guard: Guard) -> int:

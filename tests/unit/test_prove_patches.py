@@ -80,6 +80,13 @@ def test_verdict(statuses: tuple[int, ...], words: str) -> None:
     assert prove_patches.verdict(found) == words
 
 
+def test_the_first_complaint_of_a_build() -> None:
+    said = "  error: subprocess-exited\n  a/b.cpp:3:7: error: 'x' was not declared\n  c.cpp:1:1: error: y"
+    found = prove_patches._COMPLAINT.search(said)
+    assert found is not None
+    assert found[0] == "a/b.cpp:3:7: error: 'x' was not declared"
+
+
 def test_leaving_a_patch_out(tmp_path: Path) -> None:
     """One that builds on it goes too; one that does not stays."""
     text = b"".join(b"line %d\n" % n for n in range(1, 31))
