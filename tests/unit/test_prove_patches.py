@@ -81,7 +81,7 @@ def test_verdict(statuses: tuple[int, ...], words: str) -> None:
 
 
 def test_the_first_complaint_of_a_build() -> None:
-    said = "  error: subprocess-exited\n  a/b.cpp:3:7: error: 'x' was not declared\n  c.cpp:1:1: error: y"
+    said = "error: of pip\n a/b.cpp:3:7: error: 'x' was not declared\n c.cpp:1:1: error: y"
     found = prove_patches._COMPLAINT.search(said)
     assert found is not None
     assert found[0] == "a/b.cpp:3:7: error: 'x' was not declared"
