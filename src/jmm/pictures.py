@@ -121,7 +121,7 @@ def n_bytes(held: object) -> int:
     if isinstance(held, Tiled):
         return sum(piece.pixels.nbytes for piece in held.pieces if isinstance(piece, Tile))
     if isinstance(held, _Taken):
-        return 3 * held.picture.width * held.picture.height
+        return 4 * held.picture.width * held.picture.height  # as Pillow keeps RGB
     return len(held) if isinstance(held, bytes | bytearray) else 0
 
 
