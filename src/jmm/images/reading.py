@@ -73,8 +73,8 @@ def to_rgb(
     """Read one picture and bring it to upright RGB.
 
     Args:
-        source: A path, the bytes of a file, a binary file object (read from its start and
-            left open), a PIL.Image (its current frame; left open and as it was, apart from
+        source: The path of a regular file, the bytes of a file, a binary file object (read from
+            its start and left open), a PIL.Image (its current frame; left open and as it was, apart from
             being loaded), or a uint8 array [h, w], [h, w, 1], [h, w, 3] or [h, w, 4] with
             any strides. Of a file with several frames, the first.
         reference_modes: True converts by ``Image.convert("RGB")`` alone: alpha dropped, EXIF
@@ -88,8 +88,9 @@ def to_rgb(
         do not write into it.
 
     Raises:
-        InputError: The file is missing, unreadable, damaged, cut short or too large; the
-            picture has no pixels; the type, dtype or shape is none of the above.
+        InputError: The file is missing, unreadable, damaged, cut short or too large, or would
+            start a program; the picture has no pixels or masked ones; the type, dtype or shape is
+            none of the above.
         OutOfMemoryError: There is no memory for the decoded picture.
     """
     if isinstance(source, np.ndarray):
