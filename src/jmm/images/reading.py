@@ -74,9 +74,9 @@ def to_rgb(
 
     Args:
         source: The path of a regular file, the bytes of a file, a binary file object (read from
-            its start and left open), a PIL.Image (its current frame; left open and as it was, apart from
-            being loaded), or a uint8 array [h, w], [h, w, 1], [h, w, 3] or [h, w, 4] with
-            any strides. Of a file with several frames, the first.
+            its start and left open), a PIL.Image (its current frame; left open and as it was, apart
+            from being loaded), or a uint8 array [h, w], [h, w, 1], [h, w, 3] or [h, w, 4] with any
+            strides. Of a file with several frames, the first.
         reference_modes: True converts by ``Image.convert("RGB")`` alone: alpha dropped, EXIF
             orientation ignored, 16 bits clipped.
         max_image_pixels: Greatest width * height, checked before a file's pixels are decoded.
