@@ -13,6 +13,7 @@ from PIL import Image
 
 from jmm import Embedder, NonFiniteError, _core, doctor, files
 from jmm.cli import main
+from jmm.doctor import weights
 from jmm.doctor.graph import MERGER, TEXT, VISION, nodes_of
 from support import extras, family, family_golden, gguf_writer, golden, qwen3, tiny, vision_family
 
@@ -298,6 +299,23 @@ def test_a_scale_that_is_not_finite() -> None:
 def test_whole_numbers_are_not_judged() -> None:
     kind = gguf.GGMLQuantizationType.I32
     assert _core.measure(np.full(8, 255, np.uint8), int(kind)) is None
+
+
+@pytest.mark.parametrize("file_type", ["F32", "F16"])
+def test_a_file_that_is_read_in_pieces(
+    file_type: gguf_writer.FileType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces that end within a row, and one that holds all: the place is the same."""
+    place = (101, 37)
+    changes = [(f"{LANGUAGE}layers.1.mlp.up_proj.weight", at, np.nan) for at in (place, (140, 3))]
+    header = files.read_header(write(tmp_path, *changes, file_type=file_type)[0])
+    for n_bytes in (1003, 4096, weights.BLOCK_BYTES):
+        monkeypatch.setattr(weights, "BLOCK_BYTES", n_bytes)
+        read: list[int] = []
+        (bad,) = weights.scan(header, read.append)
+        assert (bad.name, bad.first, bad.n_nan) == ("blk.1.ffn_up.weight", place, 2)
+        assert sum(read) == weights.n_bytes(header)
+        assert max(read) <= n_bytes
 
 
 # --- the command ---
