@@ -156,7 +156,12 @@ def test_a_megabyte_is_refused() -> None:
     assert run(LONG, 2**20) == [*["ContextOverflowError"] * 9, "True"]
 
 
-@pytest.mark.parametrize("kind", ["gemma4"])
+def test_bytes_of_sentencepiece(model: Callable[[str], Path]) -> None:
+    """Guards patch 0041: a million characters that are in no token took minutes."""
+    assert run(LONG, model("sentencepiece"), 2**20) == [*["ContextOverflowError"] * 9, "True"]
+
+
+@pytest.mark.parametrize("kind", ["gemma4", "sentencepiece"])
 def test_a_long_text_with_other_vocabularies(kind: str, model: Callable[[str], Path]) -> None:
     assert run(LONG, model(kind), 2**18) == [*["ContextOverflowError"] * 9, "True"]
 
