@@ -445,7 +445,7 @@ cdef class Engine(Handles):
 
     cdef _room(self, int n_tokens, int n_sequences):
         """Cells and sequences of the context that is made for so much."""
-        cdef int capacity = 2 * CELL_BLOCK
+        cdef int64_t capacity = 2 * CELL_BLOCK
         while capacity < n_tokens:
             capacity *= 2
         n_states = 1 if self.recurrent else N_SEQ_MAX
@@ -455,7 +455,12 @@ cdef class Engine(Handles):
 
     cdef _context_bytes(self, room):
         if room not in self.sizes:
-            self.sizes[room] = llama.llama_context_n_bytes(self.model, self._params(room[0], room[1]))
+            _native.muted = True  # a context that is not made need not be told
+            try:
+                self.sizes[room] = llama.llama_context_n_bytes(
+                    self.model, self._params(room[0], room[1]))
+            finally:
+                _native.muted = False
         return self.sizes[room]
 
     cdef llama.llama_context_params _params(self, int capacity, int n_states):

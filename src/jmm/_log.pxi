@@ -25,6 +25,8 @@ cdef void _log(int level, const char *text) noexcept:
         line = text.decode("utf-8", "replace").strip()
         if level == ggml.GGML_LOG_LEVEL_ERROR:
             _native.errors = [*getattr(_native, "errors", ()), line][-4:]
+        elif getattr(_native, "muted", False):
+            return
         _logger.log(_PYTHON_LEVEL.get(level, logging.INFO), "%s", line)
     except Exception:
         pass  # a log line is never worth an application

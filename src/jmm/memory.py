@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jmm import cgroup
 from jmm.checkpoint import MERGE_SIZE
@@ -14,8 +14,6 @@ from jmm.errors import OutOfMemoryError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jmm import _core
-
 PROC = Path("/proc")
 
 # Around a picture.
@@ -23,6 +21,23 @@ _PROMPT_TOKENS = 64
 
 # Of a vocabulary, a token and its merge: 80 MB were measured for Qwen2's 151,936.
 _TOKEN_BYTES = 530
+
+# A forecast of more cells follows a line: to make it, llama.cpp lists the cells themselves.
+_MOST_CELLS = 32_768
+
+
+class Engine(Protocol):
+    """What is asked for its sizes: `_core.Engine`."""
+
+    n_vocab: int
+    patch_n_elem: int
+    patch_size: int
+
+    def context_bytes(self, n_tokens: int, n_sequences: int = 1) -> int:
+        """Bytes of a batch in the language model."""
+
+    def tower_bytes(self, shapes: list[tuple[int, int]]) -> int:
+        """Bytes of pictures in the tower."""
 
 
 def available(proc: Path = PROC, root: Path = cgroup.ROOT) -> int | None:
@@ -49,7 +64,7 @@ def available(proc: Path = PROC, root: Path = cgroup.ROOT) -> int | None:
 
 
 def peaks(
-    engine: _core.Engine, weights: int, *, n_batch: int, n_ctx: int, max_pixels: int | None
+    engine: Engine, weights: int, *, n_batch: int, n_ctx: int, max_pixels: int | None
 ) -> dict[str, int]:
     """Tells what an engine takes at most, in bytes of resident memory.
 
@@ -70,8 +85,8 @@ def peaks(
     weights += _TOKEN_BYTES * engine.n_vocab
     found = {
         "loaded": weights,
-        "texts": weights + engine.context_bytes(n_batch),
-        "longest_text": weights + engine.context_bytes(n_ctx),
+        "texts": weights + _context_bytes(engine, n_batch),
+        "longest_text": weights + _context_bytes(engine, n_ctx),
     }
     if max_pixels is not None:
         cell = engine.patch_size * MERGE_SIZE
@@ -84,9 +99,17 @@ def peaks(
             weights
             + patches
             + engine.tower_bytes([grid])
-            + engine.context_bytes(min(n_tokens + _PROMPT_TOKENS, n_ctx))
+            + _context_bytes(engine, min(n_tokens + _PROMPT_TOKENS, n_ctx))
         )
     return found
+
+
+def _context_bytes(engine: Engine, n_tokens: int) -> int:
+    if n_tokens <= _MOST_CELLS:
+        return engine.context_bytes(n_tokens)
+    most = engine.context_bytes(_MOST_CELLS)
+    per_cell = (most - engine.context_bytes(_MOST_CELLS // 2)) / (_MOST_CELLS // 2)
+    return most + math.ceil(per_cell * (n_tokens - _MOST_CELLS))
 
 
 def check_settings(found: Mapping[str, int], given: Mapping[str, object], free: int | None) -> None:
