@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import token_texts
-from jmm import Embedder, _core, profiles
+from jmm import Embedder, _core, demo, profiles
 from jmm.errors import InputError
 from subprocess_case import run
 from support import family, family_golden, golden, vocabulary
@@ -168,3 +169,27 @@ def test_a_long_text_with_other_vocabularies(kind: str, model: Callable[[str], P
 
 def test_a_long_text_with_the_true_vocabulary(true_vocabulary: tuple[Path, Ids, Ids]) -> None:
     assert run(LONG, true_vocabulary[0], 2**18) == [*["ContextOverflowError"] * 9, "True"]
+
+
+def test_lines_too_long_for_std_regex(tmp_path: Path) -> None:
+    """Guards patch 0042: the stack overflowed. Bloom's expression has no code of its own."""
+    key = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, 5)  # a string of five letters
+    source = demo.paths()[0].read_bytes()
+    assert key + b"qwen2" in source
+    path = tmp_path / "bloom.gguf"
+    path.write_bytes(source.replace(key + b"qwen2", key + b"bloom"))
+    lines = run(
+        """
+with Embedder(*words, n_threads=1) as embedder:
+    wanted = embedder.encode_query("a page")
+    for word in ("a", "1", "\\u5b57", "!", "\\n", "$1"):
+        try:
+            embedder.encode_query(["a page", word * 30_000])
+        except InputError as error:
+            print(error.index, "a line of more than 4096 characters" in str(error))
+    print(embedder.encode_query("word, \\n" * 1000 + "x" * 4096).shape)
+    print(np.array_equal(embedder.encode_query("a page"), wanted))
+""",
+        path,
+    )
+    assert lines == [*["1 True"] * 6, "(256,)", "True"]
