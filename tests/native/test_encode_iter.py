@@ -410,7 +410,10 @@ def test_memory_is_flat() -> None:
         """
 import ctypes, pathlib, resource
 
-trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda keep: None)
+libc = ctypes.CDLL(None)
+trim = getattr(libc, "malloc_trim", lambda keep: None)
+M_ARENA_MAX = -8  # the heaps of threads keep now more, now less
+getattr(libc, "mallopt", lambda *_: None)(M_ARENA_MAX, 1)
 
 def megabytes():
     gc.collect()

@@ -366,10 +366,13 @@ def test_tokens_of_another_quantisation(
 
 # In a process of its own: what one half has left in the heap, the next would take.
 GROWN = """
-import pathlib, resource
+import ctypes, pathlib, resource
+
+trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda keep: None)
 
 def megabytes():
     gc.collect()
+    trim(0)
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
