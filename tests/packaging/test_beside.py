@@ -136,7 +136,8 @@ def test_both_at_work(other: str, first: str, alone: str) -> None:
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_all_at_work(place: str, alone: str) -> None:
     names = [name for name in OTHERS if installed(name)]
-    assert len(names) > 1
+    if len(names) == 1:
+        pytest.skip("with numpy alone it is test_both_at_work: torch is not installed")
     parts = [OTHERS[name] for name in names]
     parts.insert({"first": 0, "middle": len(parts) // 2, "last": len(parts)}[place], EMBED)
     assert run(f"{''.join(parts)}NAMES = {names!r}\n{AT_WORK}{PRINT}") == alone
