@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,16 @@ def groups(controller: str, membership: Path, root: Path) -> Iterator[tuple[Path
 def read(path: Path) -> str:
     """The text of a file, "" if there is none."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def fields(text: str, separator: str = " ") -> dict[str, int]:
+    """Lines of a name and a number; others are left out."""
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(separator)
+        with contextlib.suppress(ValueError, IndexError):
+            found[name] = int(rest.split()[0])
+    return found

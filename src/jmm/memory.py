@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -133,19 +132,16 @@ def check_settings(found: Mapping[str, int], given: Mapping[str, object], free: 
 
 
 def _machine(proc: Path) -> int | None:
-    fields = _fields(cgroup.read(proc / "meminfo"), ":")
+    fields = cgroup.fields(cgroup.read(proc / "meminfo"), ":")
     if "MemAvailable" not in fields:
         return None
     return (fields["MemAvailable"] + fields.get("SwapFree", 0)) * 1024
 
 
 def _groups(proc: Path, root: Path) -> int | None:
-    lowest = None
-    for group, version in cgroup.groups("memory", proc / "self" / "cgroup", root):
-        left = _group(group, version)
-        if left is not None and (lowest is None or left < lowest):
-            lowest = left
-    return lowest
+    groups = cgroup.groups("memory", proc / "self" / "cgroup", root)
+    found = [_group(group, version) for group, version in groups]
+    return min((left for left in found if left is not None), default=None)
 
 
 def _group(group: Path, version: int) -> int | None:
@@ -158,7 +154,7 @@ def _group(group: Path, version: int) -> int | None:
         most, used = (int(cgroup.read(group / name)) for name in (limit, usage))
     except ValueError:  # "max", or no such file
         return None
-    fields = _fields(cgroup.read(group / "memory.stat"))
+    fields = cgroup.fields(cgroup.read(group / "memory.stat"))
     prefix = "" if version == 2 else "total_"
     cached = sum(fields.get(f"{prefix}{kind}_file", 0) for kind in ("inactive", "active"))
     return most - used + cached
@@ -174,13 +170,3 @@ def _address_space(proc: Path) -> int | None:
     if soft == resource.RLIM_INFINITY or not pages:
         return None
     return soft - int(pages[0]) * resource.getpagesize()
-
-
-def _fields(text: str, separator: str | None = None) -> dict[str, int]:
-    """Lines of a name and a number."""
-    fields = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition(separator or " ")
-        with contextlib.suppress(ValueError, IndexError):
-            fields[name] = int(rest.split()[0])
-    return fields

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jmm import doctor
 from jmm.cli.options import add_model_options, add_output_options, says, shows_progress
-from jmm.cli.output import counted, plain
+from jmm.cli.output import counted, plain, row
 from jmm.doctor.graph import Place
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_WIDTH = 100
 _HEAD = 12
 
 
@@ -149,12 +147,4 @@ def _size(n_bytes: int) -> str:
 
 
 def _print(head: str, words: str) -> None:
-    print(
-        textwrap.fill(
-            f"{head:{_HEAD}}{plain(words)}",
-            _WIDTH,
-            subsequent_indent=" " * _HEAD,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    )
+    print(row(f"{head:{_HEAD}}", plain(words)))

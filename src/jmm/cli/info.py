@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from jmm import bundle, runtime
 from jmm.cli.options import add_model_options, add_output_options, load
-from jmm.cli.output import print_json
+from jmm.cli.output import print_json, row
 
 if TYPE_CHECKING:
     import argparse
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-_WIDTH = 100
 
 
 def add_parser(commands: Commands) -> argparse.ArgumentParser:
@@ -41,20 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(_row(f"{name:{width}}  ", _shown(value)))
+        print(row(f"{name:{width}}  ", _shown(value)))
     return 0
-
-
-def _row(head: str, words: str) -> str:
-    if len(head + words) <= _WIDTH:
-        return head + words
-    return textwrap.fill(
-        head + words,
-        _WIDTH,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _reasons(arguments: argparse.Namespace) -> dict[str, str]:

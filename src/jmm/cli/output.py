@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from jmm.errors import InputError
 if TYPE_CHECKING:
     import argparse
 
+_WIDTH = 100
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -78,6 +80,19 @@ def _shown(value: Any) -> Any:
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     return rf"\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else rf"\u{code:04x}"
+
+
+def row(head: str, words: str) -> str:
+    """A name and what belongs to it, in as many lines as that takes."""
+    if len(head + words) <= _WIDTH:
+        return head + words
+    return textwrap.fill(
+        head + words,
+        _WIDTH,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def counted(n: int, noun: str) -> str:

@@ -6,10 +6,9 @@ import importlib.metadata
 import os
 import platform
 import re
-from pathlib import Path
 from typing import Any
 
-from jmm import cpu, runtime
+from jmm import cgroup, cpu, memory, runtime
 
 # Of pyproject.toml's extras, those that the package's own users have.
 EXTRAS = ("convert", "hub", "search", "stores", "parity")
@@ -57,18 +56,18 @@ def environment() -> dict[str, Any]:
 
 
 def _processor() -> str | None:
-    match = re.search(r"^model name\s*:\s*(.*)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    text = cgroup.read(memory.PROC / "cpuinfo")
+    match = re.search(r"^model name\s*:\s*(.*)$", text, re.MULTILINE)
     return match[1] if match else platform.processor() or None
 
 
 def _memory() -> dict[str, int | None]:
     """Of the machine, and what the control group of this process allows."""
-    text = _read("/proc/meminfo")
+    machine = cgroup.fields(cgroup.read(memory.PROC / "meminfo"), ":")
     found: dict[str, int | None] = {}
     for name, key in (("total", "MemTotal"), ("available", "MemAvailable")):
-        match = re.search(rf"^{key}:\s*(\d+) kB$", text, re.MULTILINE)
-        found[name] = int(match[1]) * 1024 if match else None
-    limit = _read("/sys/fs/cgroup/memory.max").strip()
+        found[name] = machine[key] * 1024 if key in machine else None
+    limit = cgroup.read(cgroup.ROOT / "memory.max").strip()
     found["limit"] = int(limit) if limit.isdigit() else None
     return found
 
@@ -91,10 +90,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
