@@ -42,6 +42,11 @@ def test_the_finder_sees_the_classes() -> None:
 # Modules whose examples need an extra.
 NEEDS = {
     "jmm.browse.library": ("lancedb", "search"),
+    "jmm.integrations.haystack": ("haystack", "haystack"),
+    "jmm.integrations.langchain": ("langchain_core", "langchain"),
+    "jmm.integrations.llama_index": ("llama_index", "llama-index"),
+    "jmm.integrations.mteb": ("mteb", "bench"),
+    "jmm.integrations.sentence_transformers": ("sentence_transformers", "sentence-transformers"),
     "jmm.search.index": ("lancedb", "search"),
 }
 
