@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A block that names a model file shows how to use the reader's own.
 FILE_OF_THE_READER = '.gguf"'
+SLOW = re.compile(r"^import ray|^from pyspark", re.MULTILINE)
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -44,7 +46,11 @@ def test_there_are_blocks() -> None:
     assert len(BLOCKS) >= 8
 
 
-@pytest.mark.parametrize(("name", "code"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def case(name: str, code: str) -> object:
+    return pytest.param(name, code, id=name, marks=[pytest.mark.slow] * bool(SLOW.search(code)))
+
+
+@pytest.mark.parametrize(("name", "code"), [case(*block) for block in BLOCKS])
 def test_block_runs(name: str, code: str, tmp_path: Path) -> None:
     imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
     if "jmm.search" in code:
@@ -52,6 +58,8 @@ def test_block_runs(name: str, code: str, tmp_path: Path) -> None:
     for package in sorted(imported):
         if find_spec(package) is None:
             pytest.skip(f"{name} needs {package}: it is not installed")
+    if "pyspark" in imported and shutil.which("java") is None:
+        pytest.skip(f"{name} needs Java")
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=tmp_path,
