@@ -95,7 +95,7 @@ def test_a_killed_worker_loses_no_row(right: Any, tmp_path: Path) -> None:
             Mortal,
             fn_constructor_kwargs={"load": LOAD, "multi_vector": "both", "drop": ["image"]},
             batch_size=32,
-            concurrency=2,
+            compute=ray.data.ActorPoolStrategy(size=2),
         )
         .take_all()
     )
@@ -115,7 +115,7 @@ def test_two_pools(right: Any) -> None:
                 "drop": ["image"],
             },
             batch_size=32,
-            concurrency=1,
+            compute=ray.data.ActorPoolStrategy(size=1),
         )
         .map_batches(
             BatchEmbedder,
@@ -126,7 +126,7 @@ def test_two_pools(right: Any) -> None:
                 "drop": ["vision_tokens"],
             },
             batch_size=32,
-            concurrency=1,
+            compute=ray.data.ActorPoolStrategy(size=1),
         )
         .take_all()
     )
