@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from jmm.embedder import Embedder
@@ -22,23 +23,28 @@ class _Loaded:
         options: dict[str, Any] | None = None,
     ) -> None:
         self.model, self.mmproj, self.options = model, mmproj, options
-        self._embedder: Embedder | None = None
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        return Embedder(self.model, self.mmproj, **(self.options or {}))
 
     def warm_up(self) -> None:
-        """Loads the model; `run` does where this was not called."""
-        if self._embedder is None:
-            self._embedder = Embedder(self.model, self.mmproj, **(self.options or {}))
+        _ = self._embedder  # `run` loads it too
 
 
 @component
 class JmmTextEmbedder(_Loaded):
-    """Embeds a query; ``options`` are further arguments of `Embedder`."""
+    """Embeds a query; ``options`` are further arguments of `Embedder`.
+
+    Example:
+        >>> len(JmmTextEmbedder().run("a red circle")["embedding"])
+        256
+    """
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, Any]:
         """The vector of a query, under "embedding"."""
-        self.warm_up()
-        return {"embedding": self._embedder.encode_query(text).tolist()}  # type: ignore[union-attr]
+        return {"embedding": self._embedder.encode_query(text).tolist()}
 
 
 @component
@@ -48,9 +54,7 @@ class JmmDocumentEmbedder(_Loaded):
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, Any]:
         """Copies of the documents with their vectors, under "documents"."""
-        self.warm_up()
-        parts = [(d.blob and d.blob.data, d.content) for d in documents]
-        items = [[part for part in pair if part] for pair in parts]
-        vectors = self._embedder.encode_document(items)  # type: ignore[union-attr]
-        pairs = zip(documents, vectors.tolist(), strict=True)
+        items = [[part for part in (d.blob and d.blob.data, d.content) if part] for d in documents]
+        vectors = self._embedder.encode_document(items).tolist()
+        pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
