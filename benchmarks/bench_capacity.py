@@ -58,7 +58,14 @@ def page_of(cases: list[dict[str, float]]) -> Page:
     )
 
 
-def tables(page: Page, threads: int, cores: int, efficiency: float) -> str:
+def tables(report: dict[str, Any]) -> str:
+    """Of a kept run, as Markdown."""
+    command = report["command"]
+    settings = (command["threads"], command["cores"], command["efficiency"])
+    return fleets(page_of(report["cases"]), *settings)
+
+
+def fleets(page: Page, threads: int, cores: int, efficiency: float) -> str:
     """The page and the fleets as Markdown."""
     rows = []
     for workers in WORKERS:
@@ -104,12 +111,12 @@ def main() -> None:
     if arguments.page:
         seconds, private, shared = arguments.page
         page = Page(seconds, private * 1e9, shared * 1e9)
-    else:
-        report: dict[str, Any] = options.begin(arguments, "capacity", {"jmm": jmm_build.describe()})
-        report["cases"] = measure(arguments)
-        options.keep(arguments, report)
-        page = page_of(report["cases"])
-    print(tables(page, arguments.threads, arguments.cores, arguments.efficiency))
+        print(fleets(page, arguments.threads, arguments.cores, arguments.efficiency))
+        return
+    report = options.begin(arguments, "capacity", {"jmm": jmm_build.describe()})
+    report["cases"] = measure(arguments)
+    options.keep(arguments, report)
+    print(tables(report))
 
 
 if __name__ == "__main__":

@@ -85,10 +85,15 @@ def simulated(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return cases
 
 
-def tables(cases: list[dict[str, Any]]) -> str:
-    """The simulation as Markdown."""
+def tables(report: dict[str, Any]) -> str:
+    """Of a kept run, as Markdown."""
     rows = []
-    for case in cases:
+    if report["command"]["ray"]:
+        (case,) = report["cases"]
+        row = [f"{case[f'{kind}_seconds']:.1f}" for kind in ("measured", "simulated")]
+        row.append(" and ".join(f"{seconds:.1f}" for seconds in case["restarts"]))
+        return table.markdown(["Ray, s", "simulated, s", "restarts, s"], [row])
+    for case in report["cases"]:
         low, high = np.percentile(case["efficiency"], [5, 95])
         rows.append(
             [
@@ -212,7 +217,7 @@ def main() -> None:
     report = options.begin(arguments, "workers", {"jmm": jmm_build.describe()})
     report["cases"] = [in_ray()] if arguments.ray else simulated(arguments)
     options.keep(arguments, report)
-    print(json.dumps(report["cases"][0], indent=1) if arguments.ray else tables(report["cases"]))
+    print(tables(report))
 
 
 if __name__ == "__main__":

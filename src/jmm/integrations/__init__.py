@@ -1,4 +1,4 @@
-"""jmm inside other software: one file each, imported by name, so that no package is needed twice.
+"""jmm inside other software: one file each, which needs the package of that software alone.
 
 `BatchEmbedder` and `BatchVisionEncoder` are for engines that map batches of a table (Ray Data,
 Daft, Spark, datasets), `VisionService` for many callers of one vision tower. The adapters are
