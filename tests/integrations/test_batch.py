@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jmm import Embedder, InputError, VisionEncoder, VisionTokens, demo
+from jmm import DecodeError, Embedder, InputError, VisionEncoder, VisionTokens, demo
 from jmm.integrations import BatchEmbedder, BatchVisionEncoder
 from support import tiny
 
@@ -152,6 +152,22 @@ def test_it_loads_late_and_once_and_pickles_unloaded() -> None:
         pickle.loads(pickle.dumps(loaded))({"image": PICTURES})["vector"], again
     )
     embed.close()
+    np.testing.assert_array_equal(embed({"image": PICTURES})["vector"], first)
+    assert len(load.calls) == 2
+
+
+def test_a_model_that_fails_for_good_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Counted()
+    embed = BatchEmbedder(load)
+    first = embed({"image": PICTURES})["vector"]
+
+    def fail(*_: object, **__: object) -> None:
+        raise DecodeError("an assertion of ggml failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Embedder, "encode_images", fail)
+        with pytest.raises(DecodeError):
+            embed({"image": PICTURES})
     np.testing.assert_array_equal(embed({"image": PICTURES})["vector"], first)
     assert len(load.calls) == 2
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from jmm import arguments, runtime
 from jmm.arguments import MultiVectors, Options
 from jmm.embedder import Embedder
-from jmm.errors import InputError, JmmError
+from jmm.errors import DecodeError, InputError, JmmError
 from jmm.integrations.rows import encode_each
 from jmm.pictures import VisionTokens
 from jmm.vision import VisionEncoder
@@ -88,7 +88,12 @@ class _Rows(Generic[Model]):
             for text in ([None] * len(items) if before is None else before)
         ]
         live = [row for row, failed in enumerate(results) if failed is None]
-        for row, result in zip(live, encode([items[row] for row in live]), strict=True):
+        try:
+            found = encode([items[row] for row in live])
+        except DecodeError:
+            self.close()  # it may be beyond use; an engine that tries the batch again loads it anew
+            raise
+        for row, result in zip(live, found, strict=True):
             results[row] = result
         return results
 
@@ -183,6 +188,7 @@ class BatchEmbedder(_Rows[Embedder]):
         Raises:
             InputError: There is no such column, or an option does not fit the model.
             ModelLoadError: The model cannot be loaded.
+            DecodeError: The model failed for good; the next batch loads it again.
         """
         embedder = self._loaded()
         results = self._run(batch, lambda items: self._encode(embedder, items))

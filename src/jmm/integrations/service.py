@@ -26,6 +26,7 @@ class VisionService:
 
     Safe to use from any number of threads; `encode` blocks its caller alone. A bad picture is an
     error for the caller that sent it and for nobody else. Not picklable: make it where it runs.
+    After a DecodeError of the tower itself every further picture is an error: make another.
 
     Args:
         load: Gives the VisionEncoder, which the service owns:
