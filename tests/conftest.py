@@ -30,11 +30,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail if a test lacks a package and is skipped",
     )
+    parser.addoption(
+        "--passed",
+        type=Path,
+        metavar="FILE",
+        help="leave out what FILE lists as passed, and add what passes now; not for neighbours, "
+        "which test what is installed",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    file = config.getoption("--passed")
+    if file is None or not file.exists():
+        return
+    passed = set(file.read_text(encoding="utf-8").splitlines())
+    left, done = [], []
+    for item in items:
+        again = item.nodeid not in passed or item.get_closest_marker("beside")
+        (left if again else done).append(item)
+    config.hook.pytest_deselected(items=done)
+    items[:] = left
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or not session.config.getoption("--demand-packages"):
+    if reporter is None:
+        return
+    file = session.config.getoption("--passed")
+    if file is not None:
+        with file.open("a", encoding="utf-8") as passed:
+            passed.writelines(f"{report.nodeid}\n" for report in reporter.stats.get("passed", []))
+    if not session.config.getoption("--demand-packages"):
         return
     for skipped in reporter.stats.get("skipped", []):
         reason = skipped.longrepr[2] if isinstance(skipped.longrepr, tuple) else skipped.longrepr
