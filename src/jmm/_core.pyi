@@ -104,6 +104,7 @@ class Engine(Handles):
         n_batch: int = 0,
         n_ubatch: int = 0,
         f16_kv: bool = False,
+        use_mmap: bool = True,
         with_tower: bool = True,
         available: _Available = None,
     ) -> None: ...

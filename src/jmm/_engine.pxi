@@ -29,6 +29,7 @@ cdef class Engine(Handles):
         n_batch: Most tokens per native batch, 0 for as many as the work has.
         n_ubatch: Most tokens per forward, 0 for a default.
         f16_kv: Keeps keys and values in half precision.
+        use_mmap: Maps the language model's file instead of reading it.
         with_tower: Loads the tower's weights; without them pictures come encoded.
         available: Tells how many bytes this process may still take, None if that is not known.
             Asked before buffers grow, so that what cannot fit is an error and not a kill.
@@ -63,7 +64,7 @@ cdef class Engine(Handles):
 
     def __init__(self, model_path, mmproj_path=None, adapter_paths=(), *, int n_threads,
                  int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0, bool f16_kv=False,
-                 bool with_tower=True, available=None):
+                 bool use_mmap=True, bool with_tower=True, available=None):
         self._register()
         self.available = available
         self.sizes = {}
@@ -76,7 +77,7 @@ cdef class Engine(Handles):
         self._enter()
         try:
             self._start(n_threads)
-            self._load(model_path, n_gpu_layers)
+            self._load(model_path, n_gpu_layers, use_mmap)
             for path in adapter_paths:
                 self._load_adapter(path)
             if n_batch or n_ubatch:
@@ -122,11 +123,13 @@ cdef class Engine(Handles):
         self.capacity = 0
         Handles._abandon(self)
 
-    cdef _load(self, path, int n_gpu_layers):
+    cdef _load(self, path, int n_gpu_layers, bool use_mmap):
         cdef bytes name = os.fsencode(path)
         cdef const char *c_name = name
         cdef llama.llama_model_params params = llama.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
+        if not use_mmap:
+            params.load_mode = llama.LLAMA_LOAD_MODE_NONE
         params.progress_callback = _keep_loading
         params.progress_callback_user_data = &self.watch
         with nogil:

@@ -38,8 +38,12 @@ cdef extern from "llama.h" nogil:
     ctypedef enum llama_pooling_type:
         LLAMA_POOLING_TYPE_NONE
 
+    ctypedef enum llama_load_mode:
+        LLAMA_LOAD_MODE_NONE
+
     ctypedef struct llama_model_params:
         int32_t n_gpu_layers
+        llama_load_mode load_mode
         llama_progress_callback progress_callback
         void *progress_callback_user_data
     ctypedef struct llama_context_params:

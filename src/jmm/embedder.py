@@ -18,6 +18,7 @@ from jmm.arguments import MultiVectors, OnError, Options
 from jmm.call import Call, Vectors
 from jmm.errors import InputError, OutOfMemoryError
 from jmm.files import ModelFiles
+from jmm.fingerprint import vector_fingerprint
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource
 from jmm.kinds import Kind, Kinds
 from jmm.pictures import Reader, VisionTokens, is_picture
@@ -69,6 +70,8 @@ class Embedder:
         reference_modes: True brings pictures to RGB as the reference processor does: alpha
             dropped, EXIF orientation ignored.
         f16_kv: True keeps keys and values in half precision: half the cache, less exact.
+        use_mmap: False reads the language model's weights into memory of this process, so that
+            nothing depends on the file any more; a mapped one must not be written over.
 
     Raises:
         ModelLoadError: A file is missing, damaged, of the wrong kind, or the two do not fit.
@@ -101,6 +104,7 @@ class Embedder:
         max_image_pixels: int | None = None,
         reference_modes: bool = False,
         f16_kv: bool = False,
+        use_mmap: bool = True,
     ) -> None:
         self._arguments: dict[str, Any] = {
             "model": model,
@@ -120,6 +124,7 @@ class Embedder:
             "max_image_pixels": max_image_pixels,
             "reference_modes": reference_modes,
             "f16_kv": f16_kv,
+            "use_mmap": use_mmap,
         }
         bundle = bundles.Bundle()
         if model is None:
@@ -149,6 +154,7 @@ class Embedder:
         self._tasks = bundle.tasks or tuple(self._files.adapters) or self._profile.tasks
         self._task = self._tasks[0]
         self._task = self._check_task(task)
+        self._check_weights(load_vision, use_mmap)
         self._engine = _core.Engine(
             self._files.text.path,
             None if tower is None else tower.path,
@@ -160,6 +166,7 @@ class Embedder:
             n_batch=arguments.count("n_batch", n_batch),
             n_ubatch=arguments.count("n_ubatch", n_ubatch),
             f16_kv=f16_kv,
+            use_mmap=use_mmap,
             with_tower=load_vision,
             available=memory.available,
         )
@@ -180,6 +187,9 @@ class Embedder:
         if tower is not None:
             self._check_specials()
         self._peaks = self._check_memory()
+        self._vector_fingerprint = vector_fingerprint(
+            self._files, self._profile, self._settings() | {"f16_kv": bool(f16_kv)}
+        )
         self._origin = hub.Pretrained({})
         if self._arguments["model"] is None:
             _logger.info("the built-in model knows drawn shapes, words and digits alone")
@@ -294,7 +304,8 @@ class Embedder:
 
         ``peak_bytes`` tells resident memory in bytes, beside the interpreter's: once ``loaded``,
         and then at most with a full batch of ``texts``, the ``longest_text`` of ``n_ctx`` tokens,
-        and one ``picture`` of ``max_pixels`` (of Qwen's families).
+        and one ``picture`` of ``max_pixels`` (of Qwen's families). ``vector_fingerprint`` changes
+        when vectors of the same items may: store it beside them.
         """
         projector = self._arguments["projector"]
         return {
@@ -305,6 +316,7 @@ class Embedder:
             "revision": self._origin.revision,
             "sha256": dict(self._origin.sha256),
             "fingerprint": self._files.fingerprint or None,
+            "vector_fingerprint": self._vector_fingerprint,
             "adapters": {task: header.path for task, header in self._files.adapters.items()},
             "name": self._files.text.metadata.get("general.name"),
             "description": self._files.text.metadata.get("general.description"),
@@ -318,10 +330,8 @@ class Embedder:
             "multi_vector_dim": self.multi_vector_dim,
             "n_ctx": self._n_ctx,
             "n_threads": self._engine.n_threads,
-            "min_pixels": self._reader.processor.min_pixels,
-            "max_pixels": self._reader.processor.max_pixels,
+            **self._settings(),
             "pixels_reason": self._reader.processor.reason,
-            "reference_modes": self._reader.reference_modes,
             "kv_cache": "f16" if self._arguments["f16_kv"] else "f32",
             "weight_bytes": self._engine.n_bytes,
             "peak_bytes": dict(self._peaks),
@@ -750,6 +760,22 @@ class Embedder:
     def _projector(self, task: str) -> Projector:
         projectors = self._files.projectors
         return needed(projectors.get(task) or projectors.get(None), self._files.text.path)
+
+    def _settings(self) -> dict[str, object]:
+        """What brings a picture to the tower."""
+        return {
+            "min_pixels": self._reader.processor.min_pixels,
+            "max_pixels": self._reader.processor.max_pixels,
+            "reference_modes": self._reader.reference_modes,
+        }
+
+    def _check_weights(self, load_vision: bool, use_mmap: bool) -> None:
+        """The system would promise memory that is not there, and end the process later."""
+        n_bytes = self._files.n_bytes_beside(tower=load_vision)
+        if not use_mmap:
+            n_bytes += self._files.n_bytes_text()
+        if self._arguments["n_gpu_layers"] == 0 or not runtime.has_gpu():
+            memory.check_weights(n_bytes, memory.available())
 
     def _check_memory(self) -> dict[str, int]:
         """Predicts the memory of the largest work, and refuses limits that cannot be served."""

@@ -72,6 +72,11 @@ class ModelFiles:
             headers.append(self.mmproj)
         return sum(os.path.getsize(header.path) for header in headers)
 
+    def n_bytes_text(self) -> int:
+        """Bytes of the language model's files."""
+        paths = {self.text.path, *self.text.parts.values()}
+        return sum(os.path.getsize(path) for path in paths)
+
 
 def read_header(path: Path) -> checkpoint.Header:
     """Reads the header of a GGUF file.

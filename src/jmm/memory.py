@@ -131,6 +131,26 @@ def check_settings(found: Mapping[str, int], given: Mapping[str, object], free: 
             )
 
 
+def check_weights(n_bytes: int, free: int | None) -> None:
+    """Refuses files that are read into memory and cannot fit there.
+
+    Args:
+        n_bytes: Of the files.
+        free: From `available`.
+
+    Raises:
+        OutOfMemoryError: They are more than there is.
+
+    Example:
+        >>> check_weights(4_000_000_000, free=None)
+    """
+    if free is not None and n_bytes > free:
+        raise OutOfMemoryError(
+            f"the files to read take {n_bytes / 1e6:,.0f} MB of memory and {free / 1e6:,.0f} MB "
+            "are free; use a smaller file type (jmm quantize)"
+        )
+
+
 def _machine(proc: Path) -> int | None:
     fields = cgroup.fields(cgroup.read(proc / "meminfo"), ":")
     if "MemAvailable" not in fields:

@@ -42,6 +42,11 @@ def devices() -> list[dict[str, object]]:
     return _core.devices()
 
 
+def has_gpu() -> bool:
+    """Whether this build can compute on a GPU that is here."""
+    return any(device["kind"] in ("gpu", "igpu") for device in devices())
+
+
 def set_log_level(level: int | str) -> None:
     """Sets from which level on log lines reach ``logging.getLogger("jmm")``.
 

@@ -112,6 +112,8 @@ class VisionEncoder:
             header.fingerprint(),
         )
         layers = arguments.whole("n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1)
+        if layers == 0 or not runtime.has_gpu():
+            memory.check_weights(os.path.getsize(header.path), memory.available())
         self._tower = _core.Tower(
             header.path,
             n_threads=runtime.threads(n_threads),

@@ -10,6 +10,7 @@ from jmm import demo
 from jmm.embedder import Embedder
 from jmm.errors import InputError, ModelLoadError
 from jmm.files import read_header
+from jmm.fingerprint import VECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ class Identity:
         settings: As `Embedder` takes them.
         dim: Components of a vector.
         multi_vector_dim: Components of a token's vector, None without them.
+        vectors: Version of jmm's computation; see `fingerprint.VECTORS`.
     """
 
     files: Mapping[str, str]
@@ -37,6 +39,7 @@ class Identity:
     settings: Mapping[str, Any]
     dim: int
     multi_vector_dim: int | None = field(default=None)
+    vectors: int = VECTORS
 
     @classmethod
     def of(cls, embedder: Embedder) -> Identity:
@@ -122,6 +125,7 @@ class Identity:
         pairs += [(name, self.settings[name], other.settings[name]) for name in _SETTINGS]
         pairs.append(("dim", self.dim, other.dim))
         pairs.append(("multi_vector_dim", self.multi_vector_dim, other.multi_vector_dim))
+        pairs.append(("jmm's version of vectors", self.vectors, other.vectors))
         return pairs
 
     def _named(self, role: str) -> str | None:
