@@ -21,6 +21,23 @@ if(NOT MSVC)
         -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
 endif()
 
+# After the build type's own flags, so that they hold; build_info()["flags"] tells them.
+set(JMM_SANITIZE "" CACHE STRING "address (with undefined behaviour), thread, or nothing")
+set_property(CACHE JMM_SANITIZE PROPERTY STRINGS "" address thread)
+if(JMM_SANITIZE)
+    set(sanitize "-fsanitize=thread")
+    if(JMM_SANITIZE STREQUAL "address")
+        set(sanitize "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize-recover=alignment")
+    elseif(NOT JMM_SANITIZE STREQUAL "thread")
+        message(FATAL_ERROR "JMM_SANITIZE is \"${JMM_SANITIZE}\"; address, thread or nothing is needed")
+    endif()
+    string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+    foreach(language C CXX)
+        string(APPEND CMAKE_${language}_FLAGS_${build_type}
+            " ${sanitize} -fno-omit-frame-pointer -O1 -g1")
+    endforeach()
+endif()
+
 # Makes the init function the module's only export, whatever is linked into it.
 function(jmm_export_only_init target)
     if(APPLE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import gguf_writer, golden, tiny, vocabulary
+from support import gguf_writer, golden, sanitizer, tiny, vocabulary
 from support.gguf_writer import FileType
 
 # A slow machine is no fault of the code.
@@ -68,6 +68,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if any(words in str(reason) for words in _MISSING):
             reporter.write_line(f"left out: {skipped.nodeid}: {reason}", red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def _silent_sanitizers() -> Iterator[None]:
+    """Fails the test in which any process was reported; see tools/sanitize."""
+    before = sanitizer.reports()
+    yield
+    new = [said for path, said in sanitizer.reports().items() if said != before.get(path)]
+    if new:
+        pytest.fail("\n".join(new)[:20_000], pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from support import sanitizer
+
 TESTS = Path(__file__).parent
 
 # A hang, however busy the machine; no test waits for it otherwise.
-TIMEOUT_S = 90
+TIMEOUT_S = 90 * sanitizer.SLOWER
 
 PRELUDE = """\
 import faulthandler, gc, os, signal, sys, threading, time

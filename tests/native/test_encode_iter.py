@@ -21,7 +21,7 @@ from jmm import ContextOverflowError, Embedder, InputError
 from jmm.pictures import Reader
 from jmm.pipeline import Pipeline
 from subprocess_case import run
-from support import tiny
+from support import sanitizer, tiny
 
 PICTURES = [tiny.pixels(56 + 14 * (i % 5), 70 + 28 * (i % 3), i) for i in range(12)]
 TEXTS = [f"text number {i} " * (1 + i % 7) for i in range(40)]
@@ -403,6 +403,7 @@ print(np.isfinite(embedder.encode_query("a")).all())
     assert lines == ["KeyboardInterrupt", "[]", "True"]
 
 
+@sanitizer.measures_memory
 @pytest.mark.slow
 def test_memory_is_flat() -> None:
     """3,000 small pictures and texts."""

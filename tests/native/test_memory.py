@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from subprocess_case import run
+from support import sanitizer
+
+pytestmark = sanitizer.measures_memory
 
 if sys.platform != "linux":
     pytest.skip("address space is limited and measured as Linux does it", allow_module_level=True)

@@ -11,7 +11,7 @@ import pytest
 
 from jmm.cli import main
 from subprocess_case import run
-from support import gguf_writer, tiny
+from support import gguf_writer, sanitizer, tiny
 from support.tiny import TinyModel
 
 Files = Callable[..., tuple[Path, Path]]
@@ -137,6 +137,7 @@ attempt()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measured as Linux does it")
+@sanitizer.measures_memory
 def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     model = TinyModel(
         name="long",

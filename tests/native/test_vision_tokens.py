@@ -16,7 +16,7 @@ import pytest
 import exactness
 from jmm import Embedder, InputError, ModelLoadError, VisionEncoder, VisionTokens
 from subprocess_case import run
-from support import gguf_writer, golden, tiny
+from support import gguf_writer, golden, sanitizer, tiny
 from support.sequences import relative_error
 
 NAME = "qwen25_small"
@@ -393,6 +393,7 @@ print(megabytes() - before)
 """
 
 
+@sanitizer.measures_memory
 def test_halves_hold_no_weights_of_the_other(tmp_path: Path) -> None:
     """Each half's weights are 40 MB and more here."""
     wide = replace(MODEL, v_hidden=640, v_ffn=1280, hidden=512, ffn=1536, layers=4, heads=8)
