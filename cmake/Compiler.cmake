@@ -28,7 +28,8 @@ if(JMM_SANITIZE)
     set(sanitize "-fsanitize=thread")
     if(JMM_SANITIZE STREQUAL "address")
         set(sanitize "-fsanitize=address,undefined -fno-sanitize-recover=undefined")
-        string(APPEND sanitize " -fsanitize-recover=enum") # what tools/sanitizers/undefined.txt lists
+        # What tools/sanitizers/undefined.txt lists.
+        string(APPEND sanitize " -fsanitize-recover=enum")
     elseif(NOT JMM_SANITIZE STREQUAL "thread")
         message(FATAL_ERROR
             "JMM_SANITIZE is \"${JMM_SANITIZE}\"; address, thread or nothing is needed")
