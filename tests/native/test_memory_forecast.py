@@ -11,7 +11,7 @@ import pytest
 
 from jmm import Embedder, OutOfMemoryError, VisionEncoder, memory
 from subprocess_case import run
-from support import gguf_writer, tiny
+from support import gguf_writer, sanitizer, tiny
 from support.wide import WIDE
 
 TEXTS = [f"text {i} " * (1 + i % 7) for i in range(64)]
@@ -116,6 +116,7 @@ def test_the_tower_alone(room: dict[str, int | None]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measured as Linux does it")
 @pytest.mark.parametrize("peak", ["picture", "texts", "longest_text"])
+@sanitizer.measures_memory
 def test_measured(peak: str, tmp_path: Path) -> None:
     """What work takes beside a loaded model, within 15 %.
 

@@ -11,7 +11,7 @@ import pytest
 
 from jmm import Embedder, InputError
 from subprocess_case import run
-from support import odd_pictures
+from support import odd_pictures, sanitizer
 from support.odd_pictures import encoded, expected, noise
 
 GOOD = np.asarray(noise(60, 80))
@@ -108,6 +108,7 @@ PEAKS = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is measured as Linux does it")
 @pytest.mark.parametrize("name", PEAKS)
+@sanitizer.measures_memory
 def test_peak_memory(name: str, tmp_path: Path) -> None:
     lines = run(
         f"""
