@@ -404,4 +404,5 @@ def write_adapter_alone(
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a JSON file."""
-    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    text = json.dumps(value, ensure_ascii=False)
+    path.write_bytes(text.encode("utf-8", "backslashreplace"))  # a lone surrogate as JSON spells it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -306,6 +307,8 @@ def remove(name: str) -> Callable[[Path], None]:
 
 UP = "model.layers.1.mlp.up_proj.weight"
 LORA = "base_model.model.model.language_model.layers.2.mlp.up_proj.lora_A.code.weight"
+ADDED = {"id": 0, "special": True}
+
 CASES: list[tuple[Callable[[Path], None], str]] = [
     (remove("config.json"), "config.json: there is no such file"),
     (remove("tokenizer.json"), "tokenizer.json: there is no such file"),
@@ -320,6 +323,7 @@ CASES: list[tuple[Callable[[Path], None], str]] = [
         "architectures is ['LlamaForCausalLM']; supported are JinaEmbeddingsV4Model, Qwen2VLFor",
     ),
     (setting("config.json", "architectures", []), "architectures is []"),
+    (setting("config.json", "architectures", [[1]]), "architectures is [[1]]; supported are"),
     (without("config.json", "vision_config"), "vision_config is missing"),
     (without("config.json", "text_config.hidden_size"), "text_config.hidden_size is missing"),
     (setting("config.json", "text_config.hidden_size", "64"), "hidden_size is '64'"),
@@ -342,13 +346,29 @@ CASES: list[tuple[Callable[[Path], None], str]] = [
     (setting("config.json", "text_config.num_hidden_layers", 4), "layers.3.input_layernorm.weight"),
     (setting("config.json", "text_config.num_hidden_layers", 2), "is not known in a Jina"),
     (setting("preprocessor_config.json", "image_std", [0, 1, 1]), "image_std is [0, 1, 1]"),
+    (setting("preprocessor_config.json", "image_mean", [0, 1e30, 1]), "of a size from 1e-6 to 1e6"),
+    (setting("preprocessor_config.json", "image_mean", [0, math.nan, 1]), "image_mean is [0, nan"),
+    (setting("preprocessor_config.json", "image_std", [1, 2**64, 1]), "of a size from 1e-6 to 1e6"),
+    (setting("preprocessor_config.json", "image_std", "A" * 10**5), f"is '{'A' * 199}...; three"),
     (setting("preprocessor_config.json", "max_pixels", -1), "max_pixels is -1"),
+    (setting("preprocessor_config.json", "max_pixels", 1), "max_pixels is 1, below min_pixels"),
     (setting("tokenizer.json", "model.type", "Unigram"), "model.type is 'Unigram'"),
     (setting("tokenizer.json", "pre_tokenizer", None), "pre_tokenizer is None"),
     (setting("tokenizer.json", "model.merges", []), "model.merges is empty"),
     (setting("tokenizer.json", "model.vocab", {"a": 800}), "'a' has id 800"),
     (setting("tokenizer.json", "model.vocab", {"a": 0, "b": 0}), "'a' and 'b' share id 0"),
     (setting("tokenizer.json", "added_tokens", ["x"]), "added_tokens has the entry 'x'"),
+    (
+        setting("tokenizer.json", "added_tokens", [ADDED | {"content": 7}]),
+        "0 is 7; a text is needed",
+    ),
+    (
+        setting("tokenizer.json", "added_tokens", [ADDED | {"content": "\ud800"}]),
+        r"0 is '\ud800'; a text is needed",
+    ),
+    (setting("tokenizer.json", "model.merges", ["a b", {}]), "model.merges has the entry {}"),
+    (setting("tokenizer_config.json", "chat_template", [1]), "its settings cannot be written"),
+    (setting("tokenizer_config.json", "chat_template", "\ud800"), "its settings cannot be written"),
     (rewrite(lambda named: named.pop(UP)), "tensor layers.1.mlp.up_proj.weight, [160, 64], is mis"),
     (rewrite(lambda named: named.update({UP: named[UP].T})), f"tensor {UP} has shape [64, 160]"),
     (rewrite(lambda named: named.update(x=named[UP])), "tensor x is not known"),
@@ -369,6 +389,10 @@ CASES: list[tuple[Callable[[Path], None], str]] = [
     (head(b'{"a":7}'), "entry of tensor a is damaged"),
     (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 99) and None, "not a safetensors"),
     (lambda f: (f / "model.safetensors").write_bytes(b"") and None, "not a safetensors"),
+    (
+        setting("adapters/adapter_config.json", "lora_alpha", math.inf),
+        "lora_alpha is inf; a finite",
+    ),
     (setting("adapters/adapter_config.json", "use_rslora", True), "use_rslora is True"),
     (without("adapters/adapter_config.json", "lora_alpha"), "lora_alpha is missing"),
     (adapters(lambda pairs: pairs.pop(LORA)), "lora_A of task code for layers.2.mlp.up_proj.wei"),

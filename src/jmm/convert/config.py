@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from jmm.convert.json_file import Section, read
+from jmm.convert.json_file import Section, is_number, read
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -140,15 +140,13 @@ def read_config(folder: Path) -> Config:
     path = folder / "config.json"
     root = Section(path, read(path))
     names = root.values.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
-    if name not in ARCHITECTURES:
-        raise root.fail("architectures", f"supported are {', '.join(ARCHITECTURES)}")
+    first = names[0] if isinstance(names, list) and names else None
+    name = root.one_of("architectures", ARCHITECTURES, first)
     family, has_projector = ARCHITECTURES[name]
     if "vlm_config" in root.values:  # transformers' ColQwen2
         root = root.section("vlm_config")
-        if root.values.get("model_type") not in FAMILIES:
-            raise root.fail("model_type", f"supported are {', '.join(FAMILIES)}")
-        family = root.values["model_type"]
+        found = root.one_of("model_type", FAMILIES, root.values.get("model_type"))
+        family = cast("Family", found)
     text = root
     if "text_config" in root.values:
         inner = root.section("text_config")
@@ -301,6 +299,9 @@ def read_pictures(folder: Path) -> PictureConfig:
             limits[key] = values.whole(key)
         elif edge in named:
             limits[key] = Section(path, named, f"{values.prefix}size.").whole(edge)
+    least, most = limits["min_pixels"], limits["max_pixels"]
+    if least is not None and most is not None and most < least:
+        raise ModelLoadError(f"{path}: max_pixels is {most}, below min_pixels, {least}")
     return PictureConfig(
         _three(values, "image_mean", positive=False),
         _three(values, "image_std", positive=True),
@@ -311,13 +312,12 @@ def read_pictures(folder: Path) -> PictureConfig:
 
 def _three(values: Section, key: str, *, positive: bool) -> list[float]:
     found = values.values.get(key)
-    if (
-        not isinstance(found, list)
-        or len(found) != _CHANNELS
-        or not all(isinstance(n, int | float) and (n > 0 or not positive) for n in found)
-    ):
-        raise values.fail(key, f"three numbers{' above 0' if positive else ''} are needed")
-    return [float(n) for n in found]
+    numbers = found if isinstance(found, list) and all(map(is_number, found)) else []
+    sized = all(n == 0 or 1e-6 <= abs(n) <= 1e6 for n in numbers)
+    if len(numbers) != _CHANNELS or not sized or (positive and min(numbers) <= 0):
+        above = " above 0" if positive else ""
+        raise values.fail(key, f"three numbers{above}, of a size from 1e-6 to 1e6, are needed")
+    return [float(n) for n in numbers]
 
 
 def check_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from jmm.convert.layout import Target
     from jmm.convert.tensors import Tensor
+
+# What gguf makes of values of other types than it expects, and of texts that are none.
+_UNWRITABLE = (AttributeError, KeyError, OverflowError, TypeError, ValueError, struct.error)
 
 FileType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0"]
 Change: TypeAlias = "tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]"
@@ -154,11 +158,14 @@ def write(
         )
     writer.add_type(kind)
     _add_card(writer, card)
-    settings(writer)
-    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     with closing(writer):
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
+        try:
+            settings(writer)
+            writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+        except _UNWRITABLE as error:
+            raise ModelLoadError(f"{card}: its settings cannot be written: {error}") from None
         writer.write_ti_data_to_file()
         (file,) = writer.fout
         for entry in entries:

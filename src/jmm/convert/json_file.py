@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+_LONGEST = 200
+_MOST = float(2**127)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -32,6 +35,17 @@ def read(path: Path) -> dict[str, Any]:
     return value
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a number that float32 holds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST
+
+
+def shown(value: object) -> str:
+    """Its repr, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
 @dataclass(frozen=True)
 class Section:
     """One object of a JSON file.
@@ -48,7 +62,7 @@ class Section:
 
     def fail(self, key: str, needed: str) -> ModelLoadError:
         """An error about one key."""
-        found = repr(self.values[key]) if key in self.values else "missing"
+        found = shown(self.values[key]) if key in self.values else "missing"
         return ModelLoadError(f"{self.path}: {self.prefix}{key} is {found}; {needed}")
 
     def section(self, key: str) -> Section:
@@ -73,15 +87,25 @@ class Section:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A number above 0.
+        """A finite number above 0.
 
         Raises:
             ModelLoadError: It is something else, or missing without a default.
         """
         value = self.values.get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-            raise self.fail(key, "a number above 0 is needed")
+        if not is_number(value) or not value > 0:
+            raise self.fail(key, "a finite number above 0 is needed")
         return float(value)
+
+    def one_of(self, key: str, allowed: Iterable[str], value: object) -> str:
+        """``value``, which was found for the key, if it is allowed.
+
+        Raises:
+            ModelLoadError: It is something else.
+        """
+        if not isinstance(value, str) or value not in allowed:
+            raise self.fail(key, f"supported are {', '.join(allowed)}")
+        return value
 
     def wholes(self, key: str) -> list[int]:
         """A list of whole numbers from 0 on.

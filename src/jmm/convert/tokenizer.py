@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 
-from jmm.convert.json_file import Section, read
+from jmm.convert.json_file import Section, read, shown
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
         try:
             token, index, special = added["content"], added["id"], added["special"]
         except (KeyError, TypeError):
-            raise ModelLoadError(f"{path}: added_tokens has the entry {added!r}") from None
+            raise ModelLoadError(f"{path}: added_tokens has the entry {shown(added)}") from None
         _place(path, tokens, index, token)
         is_control = special or (token.startswith("<|") and token.endswith("|>"))
         kind = gguf.TokenType.CONTROL if is_control else gguf.TokenType.USER_DEFINED
@@ -80,14 +80,22 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     return Vocabulary(filled, types, _special(folder, size))
 
 
-def _place(path: Path, tokens: list[str | None], index: Any, token: str) -> None:
+def _place(path: Path, tokens: list[str | None], index: Any, token: Any) -> None:
+    if not _is_text(token):
+        raise ModelLoadError(f"{path}: token {index!r} is {shown(token)}; a text is needed")
     if type(index) is not int or not 0 <= index < len(tokens):
         raise ModelLoadError(
-            f"{path}: token {token!r} has id {index!r}; config.json's vocab_size is {len(tokens)}"
+            f"{path}: token {token!r} has id {shown(index)}; config.json's vocab_size is "
+            f"{len(tokens)}"
         )
     if tokens[index] not in (None, token):
         raise ModelLoadError(f"{path}: tokens {tokens[index]!r} and {token!r} share id {index}")
     tokens[index] = token
+
+
+def _is_text(value: object) -> bool:
+    """Lone surrogates, which JSON can spell, are no text."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _patterns(pre_tokenizer: Any) -> Iterator[str]:
@@ -115,6 +123,9 @@ def _special(folder: Path, size: int) -> Any:
         logger.setLevel(level)
     if not special.merges:
         raise ModelLoadError(f"{folder / FILE}: model.merges is empty")
+    for merge in special.merges:
+        if not _is_text(merge):
+            raise ModelLoadError(f"{folder / FILE}: model.merges has the entry {shown(merge)}")
     for end in ("bos", "eos"):  # Qwen2 adds neither; gguf before 0.20 leaves it open
         special.add_special_token.setdefault(end, False)
     return special
