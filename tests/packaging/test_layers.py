@@ -33,6 +33,7 @@ LAYERS = {
     "memory": 3,
     "runtime": 3,
     "files": 3,
+    "fingerprint": 4,
     "pictures": 4,
     "kinds": 5,
     "pipeline": 6,

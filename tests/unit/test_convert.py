@@ -340,6 +340,14 @@ CASES: list[tuple[Callable[[Path], None], str]] = [
         "vision_config.fullatt_block_indexes is [0, 3]",
     ),
     (setting("config.json", "vision_config.spatial_merge_size", 4), "spatial_merge_size is 4"),
+    (
+        setting("config.json", "vision_config.num_heads", 3),
+        "cannot be loaded: mmproj.gguf: 64 comp",
+    ),
+    (
+        without("tokenizer.json", "added_tokens"),
+        "there is no token <|vision_start|>, which profile jina",
+    ),
     (setting("config.json", "multi_vector_projector_dim", 12), "config.json asks for [12"),
     (setting("config.json", "task_names", ["../x"]), "task_names is ['../x']"),
     (setting("config.json", "text_config.vocab_size", 10), "config.json asks for [10, 64]"),

@@ -21,6 +21,7 @@ from jmm.convert.config import Config, PictureConfig
 from jmm.convert.gguf_file import Entry, FileType
 from jmm.convert.tensors import Tensor
 from jmm.errors import InputError, ModelLoadError
+from jmm.files import ModelFiles
 from jmm.progress import progress_bar
 
 Type: TypeAlias = Literal["auto", "f32", "f16", "bf16", "q8_0"]
@@ -114,6 +115,7 @@ def convert(
     whole = None if base is None else Path(os.fsdecode(base))
     model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
     chosen = _choose(model, profile)
+    model.vocabulary.check_holds(chosen.specials, f"profile {chosen.name}")
     types = _types(model, text_type, vision_type, adapter_type)
     files = list(_files(model, types, chosen))
     hashed = model.sources()
@@ -137,11 +139,12 @@ def convert(
                 file.settings,
                 advance,
             )
+        loras = {file.task: file.name for file in files if file.task is not None}
         manifest = {
             "format": bundle.FORMAT,
             "model": TEXT_FILE,
             "mmproj": MMPROJ_FILE,
-            "adapters": {file.task: file.name for file in files if file.task is not None},
+            "adapters": loras,
             "merged": merge,
             "profile": chosen.name,
             "min_pixels": _first(least, chosen.min_pixels, model.pictures.min_pixels),
@@ -161,7 +164,18 @@ def convert(
         }
         text = json.dumps(manifest, indent=2, ensure_ascii=False)
         (folder / bundle.MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+        _check(folder)
     return target
+
+
+def _check(folder: Path) -> None:
+    """Reads settings and headers as `Embedder` will, so that what is written can be loaded."""
+    try:
+        given = bundle.open_bundle(folder).arguments
+        ModelFiles.read(given["model"], given["mmproj"], given["adapters"], None)
+    except ModelLoadError as error:
+        said = error.message.replace(f"{folder}{os.sep}", "")
+        raise ModelLoadError(f"the checkpoint gives files that cannot be loaded: {said}") from None
 
 
 @dataclass(frozen=True)

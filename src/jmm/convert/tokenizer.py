@@ -16,7 +16,7 @@ from jmm.convert.json_file import Section, read, shown
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 FILE = "tokenizer.json"
@@ -31,9 +31,16 @@ _QWEN2_SPLIT = (
 class Vocabulary:
     """Tokens by id, their `gguf.TokenType`, and what tokenizer_config.json adds."""
 
+    path: Path
     tokens: list[str]
     types: list[int]
     special: Any
+
+    def check_holds(self, wanted: Iterable[str], why: str) -> None:
+        """Raises ModelLoadError unless all these tokens are there."""
+        for token in wanted:
+            if token not in self.tokens:
+                raise ModelLoadError(f"{self.path}: there is no token {token}, which {why} needs")
 
     def add_to(self, writer: Any) -> None:
         """Writes all keys of the tokenizer."""
@@ -77,7 +84,7 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
         kind = gguf.TokenType.CONTROL if is_control else gguf.TokenType.USER_DEFINED
         types[index] = int(kind)
     filled = [f"[PAD{i}]" if token is None else token for i, token in enumerate(tokens)]
-    return Vocabulary(filled, types, _special(folder, size))
+    return Vocabulary(path, filled, types, _special(folder, size))
 
 
 def _place(path: Path, tokens: list[str | None], index: Any, token: Any) -> None:
