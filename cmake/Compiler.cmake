@@ -15,10 +15,13 @@ if(NOT MSVC)
     set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
     # The last matching map wins: the build folder may lie inside the source folder.
     # -fexceptions: a failed assertion is thrown through C frames too (src/jmm/_guard.pxi).
-    add_compile_options(
-        -ffunction-sections -fdata-sections -fexceptions
-        -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.
-        -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
+    foreach(option -ffunction-sections -fdata-sections -fexceptions
+                   -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.
+                   -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
+        add_compile_options(
+            $<$<COMPILE_LANGUAGE:C,CXX>:${option}>
+            $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${option}>)
+    endforeach()
 endif()
 
 # After the build type's own flags, so that they hold; build_info()["flags"] tells them.
