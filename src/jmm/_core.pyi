@@ -9,6 +9,7 @@ from typing_extensions import disjoint_base
 
 MAX_SEQUENCES: int
 QUANTIZATION_VERSION: int
+START_ERRORS: tuple[str, ...]
 
 _Available = Callable[[], int | None] | None
 _Path = str | os.PathLike[str]
@@ -18,7 +19,7 @@ _Node = tuple[bool, str, str, str, int, int, int, int, float, list[tuple[str, st
 _Part = tuple[str, bool] | tuple[_Float32] | _Patches | tuple[_Float32, int, int, bool]
 
 def build_info() -> dict[str, object]: ...
-def devices() -> list[dict[str, object]]: ...
+def devices(*, with_memory: bool = True) -> list[dict[str, object]]: ...
 def set_native_log_level(level: int) -> None: ...
 def read_gguf(
     path: _Path,
@@ -75,7 +76,7 @@ class Tower(Handles):
         mmproj_path: _Path,
         *,
         n_threads: int,
-        use_gpu: bool = True,
+        device: str | None = None,
         available: _Available = None,
     ) -> None: ...
     def encode_vision(self, pictures: list[_Patches]) -> list[_Float32]: ...
@@ -100,6 +101,7 @@ class Engine(Handles):
         adapter_paths: _Sequence[_Path] = (),
         *,
         n_threads: int,
+        device: str | None = None,
         n_gpu_layers: int = -1,
         n_batch: int = 0,
         n_ubatch: int = 0,

@@ -80,7 +80,11 @@ include "_quantize.pxi"
 
 llama.llama_log_set(_on_log, NULL)
 mtmd.mtmd_log_set(_on_log, NULL)
+# A build for GPUs calls it an error that there is no driver; who loads a model is told.
+_logger.disabled = True
 llama.llama_backend_init()
+_logger.disabled = False
+START_ERRORS = tuple(getattr(_native, "errors", ()))
 
 
 def _stop_engines():
@@ -94,17 +98,23 @@ atexit.register(_stop_engines)
 
 
 def build_info():
+    cdef size_t index
+    backends = []
+    for index in range(ggml.ggml_backend_reg_count()):
+        backends.append(ggml.ggml_backend_reg_name(ggml.ggml_backend_reg_get(index)).decode())
     return {
         "version": JMM_VERSION.decode(),
         "llama_cpp": JMM_LLAMA_CPP_VERSION.decode(),
         "patches": [name for name in JMM_PATCHES.decode().split(";") if name],
         "compiler": JMM_COMPILER.decode(),
         "flags": JMM_CXX_FLAGS.decode(),
+        "backends": backends,
         "system_info": llama.llama_print_system_info().decode().strip(),
     }
 
 
-def devices():
+def devices(*, bool with_memory=True):
+    """As `jmm.devices`. To ask a GPU for its memory makes a context there, which takes some."""
     cdef size_t index, free, total
     cdef ggml.ggml_backend_dev_t device
     kinds = {
@@ -116,12 +126,13 @@ def devices():
     found = []
     for index in range(ggml.ggml_backend_dev_count()):
         device = ggml.ggml_backend_dev_get(index)
-        ggml.ggml_backend_dev_memory(device, &free, &total)
-        found.append({
+        entry = {
             "name": ggml.ggml_backend_dev_name(device).decode(),
             "description": ggml.ggml_backend_dev_description(device).decode(),
             "kind": kinds.get(<int>ggml.ggml_backend_dev_type(device), "other"),
-            "memory_free": free,
-            "memory_total": total,
-        })
+        }
+        if with_memory:
+            ggml.ggml_backend_dev_memory(device, &free, &total)
+            entry |= {"memory_free": free, "memory_total": total}
+        found.append(entry)
     return found

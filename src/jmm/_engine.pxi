@@ -25,7 +25,8 @@ cdef class Engine(Handles):
         mmproj_path: GGUF of the vision tower, None for text alone.
         adapter_paths: GGUFs of LoRA adapters, one of which may change a forward pass.
         n_threads: Threads of the one pool that vision and language share.
-        n_gpu_layers: Layers on a GPU, -1 for all that fit there.
+        device: Name of the GPU that runs the model, None for the CPU.
+        n_gpu_layers: Layers on it, -1 for all.
         n_batch: Most tokens per native batch, 0 for as many as the work has.
         n_ubatch: Most tokens per forward, 0 for a default.
         f16_kv: Keeps keys and values in half precision.
@@ -46,7 +47,6 @@ cdef class Engine(Handles):
     cdef const llama.llama_vocab *vocab  # borrowed from model
     cdef dict sizes  # bytes of contexts by their room
     cdef object mmproj_path
-    cdef bool use_gpu
     cdef int capacity  # cells of the cache of ctx
     cdef int n_states  # sequences that ctx has room for
     cdef int n_batch
@@ -63,8 +63,8 @@ cdef class Engine(Handles):
     cdef readonly uint64_t n_rows  # that the language model has computed so far
 
     def __init__(self, model_path, mmproj_path=None, adapter_paths=(), *, int n_threads,
-                 int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0, bool f16_kv=False,
-                 bool use_mmap=True, bool with_tower=True, available=None):
+                 device=None, int n_gpu_layers=-1, int n_batch=0, int n_ubatch=0,
+                 bool f16_kv=False, bool use_mmap=True, bool with_tower=True, available=None):
         self._register()
         self.available = available
         self.sizes = {}
@@ -73,17 +73,16 @@ cdef class Engine(Handles):
         self.f16_kv = f16_kv
         self.has_tower = mmproj_path is not None and with_tower
         self.mmproj_path = mmproj_path
-        self.use_gpu = n_gpu_layers != 0
         self._enter()
         try:
-            self._start(n_threads)
+            self._start(n_threads, device)
             self._load(model_path, n_gpu_layers, use_mmap)
             for path in adapter_paths:
                 self._load_adapter(path)
             if n_batch or n_ubatch:
                 self._reserve(1, 1)  # tells whether the two limit an item
             if mmproj_path is not None:
-                self._load_vision(mmproj_path, self.model, self.use_gpu, with_tower)
+                self._load_vision(mmproj_path, self.model, with_tower)
                 self.whole_tiles = mtmd.mtmd_decode_use_non_causal(self.vision, NULL)
             self.loaded = True
         except BaseException as error:
@@ -127,6 +126,10 @@ cdef class Engine(Handles):
         cdef bytes name = os.fsencode(path)
         cdef const char *c_name = name
         cdef llama.llama_model_params params = llama.llama_model_default_params()
+        cdef ggml.ggml_backend_dev_t[2] devices  # up to the first NULL; a NULL list means all
+        devices[0] = self.device
+        devices[1] = NULL
+        params.devices = devices
         params.n_gpu_layers = n_gpu_layers
         if not use_mmap:
             params.load_mode = llama.LLAMA_LOAD_MODE_NONE
@@ -389,7 +392,7 @@ cdef class Engine(Handles):
             if self.has_tower:
                 mtmd.mtmd_free(self.vision)
                 self.vision = NULL
-                self._load_vision(self.mmproj_path, self.model, self.use_gpu, True)
+                self._load_vision(self.mmproj_path, self.model, True)
         except BaseException as error:
             raise self._load_error(error, self.mmproj_path) from None
         finally:

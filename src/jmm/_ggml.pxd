@@ -34,6 +34,12 @@ cdef extern from "ggml-backend.h" nogil:
     ctypedef struct ggml_backend_device:
         pass
     ctypedef ggml_backend_device *ggml_backend_dev_t
+    ctypedef struct ggml_backend_reg:
+        pass
+    ctypedef ggml_backend_reg *ggml_backend_reg_t
+    size_t ggml_backend_reg_count()
+    ggml_backend_reg_t ggml_backend_reg_get(size_t index)
+    const char *ggml_backend_reg_name(ggml_backend_reg_t reg)
     ctypedef enum ggml_backend_dev_type_t "enum ggml_backend_dev_type":
         GGML_BACKEND_DEVICE_TYPE_CPU
         GGML_BACKEND_DEVICE_TYPE_GPU
@@ -42,6 +48,7 @@ cdef extern from "ggml-backend.h" nogil:
     ctypedef bool (*ggml_backend_sched_eval_callback)(ggml_tensor *t, bool ask, void *user_data) noexcept nogil
     size_t ggml_backend_dev_count()
     ggml_backend_dev_t ggml_backend_dev_get(size_t index)
+    ggml_backend_dev_t ggml_backend_dev_by_name(const char *name)
     const char *ggml_backend_dev_name(ggml_backend_dev_t device)
     const char *ggml_backend_dev_description(ggml_backend_dev_t device)
     void ggml_backend_dev_memory(ggml_backend_dev_t device, size_t *free, size_t *total)

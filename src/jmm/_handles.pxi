@@ -16,6 +16,7 @@ cdef class Handles:
 
     cdef ggml.ggml_threadpool *pool  # owned, freed after what computes with it
     cdef mtmd.mtmd_context *vision  # owned, NULL without an mmproj
+    cdef ggml.ggml_backend_dev_t device  # borrowed, NULL for the CPU
     cdef Watch watch
     cdef jmm_recorder recorder  # borrowed by the contexts while `records`
     cdef bool records
@@ -62,20 +63,27 @@ cdef class Handles:
         self.vision = NULL
         self.pool = NULL
 
-    cdef _start(self, int n_threads):
-        """Makes the thread pool."""
+    cdef _start(self, int n_threads, device):
+        """Makes the thread pool, and finds the GPU of that name."""
         cdef ggml.ggml_threadpool_params pool = ggml.ggml_threadpool_params_default(n_threads)
+        cdef bytes name
+        if device is not None:
+            name = device.encode()
+            self.device = ggml.ggml_backend_dev_by_name(name)
+            if self.device == NULL:
+                raise InputError(f"there is no device {device!r}")
         pool.poll = 0  # idle workers sleep
         self.n_threads = n_threads
         self.pool = ggml.ggml_threadpool_new(&pool)
         if self.pool == NULL:
             raise OutOfMemoryError(f"{n_threads} threads cannot be started; lower n_threads")
 
-    cdef _load_vision(self, path, const llama.llama_model *model, bool use_gpu, bool with_weights):
+    cdef _load_vision(self, path, const llama.llama_model *model, bool with_weights):
         cdef bytes name = os.fsencode(path)
         cdef const char *c_name = name
         cdef mtmd.mtmd_context_params params = mtmd.mtmd_context_params_default()
-        params.use_gpu = use_gpu
+        params.use_gpu = self.device != NULL and with_weights
+        params.device = self.device
         params.print_timings = False
         params.warmup = False
         params.no_alloc = not with_weights

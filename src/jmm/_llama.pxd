@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int8_t, uint32_t, uint64_t
 from libcpp cimport bool
 
 from jmm._ggml cimport (
-    ggml_abort_callback, ggml_backend_sched_eval_callback, ggml_log_callback, ggml_threadpool,
+    ggml_abort_callback, ggml_backend_dev_t, ggml_backend_sched_eval_callback, ggml_log_callback, ggml_threadpool,
     ggml_type,
 )
 
@@ -42,6 +42,7 @@ cdef extern from "llama.h" nogil:
         LLAMA_LOAD_MODE_NONE
 
     ctypedef struct llama_model_params:
+        ggml_backend_dev_t *devices
         int32_t n_gpu_layers
         llama_load_mode load_mode
         llama_progress_callback progress_callback

@@ -185,7 +185,7 @@ cdef class Tower(Handles):
     Args:
         mmproj_path: GGUF of the tower.
         n_threads: Threads of its pool.
-        use_gpu: Runs on a GPU where there is one.
+        device: As of `Engine`.
         available: As of `Engine`.
 
     Raises:
@@ -193,13 +193,13 @@ cdef class Tower(Handles):
         OutOfMemoryError: It does not fit in memory.
     """
 
-    def __init__(self, mmproj_path, *, int n_threads, bool use_gpu=True, available=None):
+    def __init__(self, mmproj_path, *, int n_threads, device=None, available=None):
         self._register()
         self.available = available
         self._enter()
         try:
-            self._start(n_threads)
-            self._load_vision(mmproj_path, NULL, use_gpu, True)
+            self._start(n_threads, device)
+            self._load_vision(mmproj_path, NULL, True)
             self.loaded = True
         except BaseException as error:
             raise self._load_error(error, mmproj_path) from None

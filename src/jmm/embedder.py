@@ -62,6 +62,8 @@ class Embedder:
         n_ubatch: Most tokens of one forward pass. None sizes it by the work.
         n_threads: Threads that compute. None takes the cores that this process may use.
         n_gpu_layers: Layers to keep on a GPU; None for all where there is one, 0 for none.
+        device: Name of the GPU that runs both parts, as `devices` gives it; None for the first
+            one, "cpu" for none. See docs/gpu.md.
         min_pixels: Least area of a picture after resizing, in pixels.
         max_pixels: Greatest area of a picture after resizing, in pixels; one token covers
             28 x 28 of them. None takes the profile's limit, or the file's.
@@ -99,6 +101,7 @@ class Embedder:
         n_ubatch: int | None = None,
         n_threads: int | None = None,
         n_gpu_layers: int | None = None,
+        device: str | None = None,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
         max_image_pixels: int | None = None,
@@ -119,6 +122,7 @@ class Embedder:
             "n_ubatch": n_ubatch,
             "n_threads": n_threads,
             "n_gpu_layers": n_gpu_layers,
+            "device": device,
             "min_pixels": min_pixels,
             "max_pixels": max_pixels,
             "max_image_pixels": max_image_pixels,
@@ -154,15 +158,16 @@ class Embedder:
         self._tasks = bundle.tasks or tuple(self._files.adapters) or self._profile.tasks
         self._task = self._tasks[0]
         self._task = self._check_task(task)
+        n_layers = arguments.whole("n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1)
+        self._gpu = runtime.gpu(device, n_layers)
         self._check_weights(load_vision, use_mmap)
         self._engine = _core.Engine(
             self._files.text.path,
             None if tower is None else tower.path,
             [header.path for header in self._files.adapters.values()],
             n_threads=runtime.threads(n_threads),
-            n_gpu_layers=arguments.whole(
-                "n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1
-            ),
+            device=self._gpu,
+            n_gpu_layers=n_layers,
             n_batch=arguments.count("n_batch", n_batch),
             n_ubatch=arguments.count("n_ubatch", n_ubatch),
             f16_kv=f16_kv,
@@ -187,8 +192,9 @@ class Embedder:
         if tower is not None:
             self._check_specials()
         self._peaks = self._check_memory()
+        computed = {"f16_kv": bool(f16_kv)} | ({} if self._gpu is None else {"device": "gpu"})
         self._vector_fingerprint = vector_fingerprint(
-            self._files, self._profile, self._settings() | {"f16_kv": bool(f16_kv)}
+            self._files, self._profile, self._settings() | computed
         )
         self._origin = hub.Pretrained({})
         if self._arguments["model"] is None:
@@ -330,6 +336,7 @@ class Embedder:
             "multi_vector_dim": self.multi_vector_dim,
             "n_ctx": self._n_ctx,
             "n_threads": self._engine.n_threads,
+            "device": self._gpu or "cpu",
             **self._settings(),
             "pixels_reason": self._reader.processor.reason,
             "kv_cache": "f16" if self._arguments["f16_kv"] else "f32",
@@ -774,7 +781,7 @@ class Embedder:
         n_bytes = self._files.n_bytes_beside(tower=load_vision)
         if not use_mmap:
             n_bytes += self._files.n_bytes_text()
-        if self._arguments["n_gpu_layers"] == 0 or not runtime.has_gpu():
+        if self._gpu is None:
             memory.check_weights(n_bytes, memory.available())
 
     def _check_memory(self) -> dict[str, int]:

@@ -8,10 +8,15 @@ import os
 from pathlib import Path
 
 from jmm import _core, arguments, cgroup
-from jmm.errors import InputError
+from jmm.errors import ForkedProcessError, InputError
 
 MAX_THREADS = 512
 """GGML_MAX_N_THREADS."""
+
+# A build for GPUs has asked the driver for them when it was imported.
+_PID = os.getpid()
+
+_logger = logging.getLogger("jmm")
 
 
 def build_info() -> dict[str, object]:
@@ -19,7 +24,8 @@ def build_info() -> dict[str, object]:
 
     Returns:
         ``version`` of jmm, ``llama_cpp`` version, ``patches`` applied to it in order,
-        ``compiler``, ``flags`` and ``system_info`` (instruction sets, as ggml words them).
+        ``compiler``, ``flags``, ``backends`` ("CPU", and "CUDA" and the like of builds for GPUs)
+        and ``system_info`` (instruction sets, as ggml words them).
 
     Example:
         >>> build_info()["llama_cpp"]
@@ -42,9 +48,56 @@ def devices() -> list[dict[str, object]]:
     return _core.devices()
 
 
-def has_gpu() -> bool:
-    """Whether this build can compute on a GPU that is here."""
-    return any(device["kind"] in ("gpu", "igpu") for device in devices())
+def gpu(name: str | None, n_layers: int) -> str | None:
+    """Chooses where a model runs.
+
+    Args:
+        name: A GPU's name as `devices` gives it, None for the first GPU, "cpu" for none.
+        n_layers: How many layers are wanted on it, -1 for all.
+
+    Returns:
+        Name of the GPU, None for the CPU.
+
+    Raises:
+        InputError: There is no such device, or the two arguments contradict each other.
+        ForkedProcessError: This process was forked from one that had imported jmm, and it cannot
+            use a GPU.
+    """
+    found = _core.devices(with_memory=False)
+    gpus = [
+        str(entry["name"])
+        for entry in sorted(found, key=lambda entry: str(entry["kind"]))
+        if entry["kind"] in ("gpu", "igpu")
+    ]
+    on_cpu = isinstance(name, str) and name.lower() == "cpu"
+    if name is not None and not on_cpu and name not in gpus:
+        raise InputError(
+            f"device is {name!r}; there are {', '.join(['cpu', *gpus])}, and this build is for "
+            f"{', '.join(_backends())}"
+        )
+    if (on_cpu and n_layers > 0) or (name in gpus and n_layers == 0):
+        raise InputError(
+            f"device is {name!r} and n_gpu_layers is {n_layers}; leave one of them out"
+        )
+    if on_cpu or n_layers == 0:
+        return None
+    if not gpus and _backends() != ["CPU"]:
+        _logger.warning(
+            "this build is for %s and found no GPU, the CPU computes: %s",
+            ", ".join(_backends()),
+            "; ".join(_core.START_ERRORS) or "the driver names none",
+        )
+    if gpus and os.getpid() != _PID:
+        raise ForkedProcessError(
+            f"jmm was imported in process {_PID} and this is process {os.getpid()}, forked from "
+            'it, which can use no GPU; start processes by spawn, or pass device="cpu"'
+        )
+    return name or next(iter(gpus), None)
+
+
+def _backends() -> list[str]:
+    backends = _core.build_info()["backends"]
+    return [str(name) for name in backends] if isinstance(backends, list) else []
 
 
 def set_log_level(level: int | str) -> None:

@@ -47,6 +47,7 @@ class VisionEncoder:
         profile: Model family, for the pixel limits; None picks it from the file.
         n_threads: Threads that compute. None takes the cores that this process may use.
         n_gpu_layers: 0 keeps it off a GPU.
+        device: See `Embedder`.
         min_pixels: Least area of a picture after resizing, in pixels.
         max_pixels: Greatest area of a picture after resizing, in pixels. None takes the
             profile's limit, or the file's.
@@ -76,6 +77,7 @@ class VisionEncoder:
         profile: str | None = None,
         n_threads: int | None = None,
         n_gpu_layers: int | None = None,
+        device: str | None = None,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
         max_image_pixels: int | None = None,
@@ -86,6 +88,7 @@ class VisionEncoder:
             "profile": profile,
             "n_threads": n_threads,
             "n_gpu_layers": n_gpu_layers,
+            "device": device,
             "min_pixels": min_pixels,
             "max_pixels": max_pixels,
             "max_image_pixels": max_image_pixels,
@@ -112,12 +115,13 @@ class VisionEncoder:
             header.fingerprint(),
         )
         layers = arguments.whole("n_gpu_layers", -1 if n_gpu_layers is None else n_gpu_layers, -1)
-        if layers == 0 or not runtime.has_gpu():
+        self._gpu = runtime.gpu(device, layers)
+        if self._gpu is None:
             memory.check_weights(os.path.getsize(header.path), memory.available())
         self._tower = _core.Tower(
             header.path,
             n_threads=runtime.threads(n_threads),
-            use_gpu=layers != 0,
+            device=self._gpu,
             available=memory.available,
         )
 
@@ -148,6 +152,7 @@ class VisionEncoder:
             "fingerprint": self._reader.fingerprint,
             "dim": self.dim,
             "n_threads": self._tower.n_threads,
+            "device": self._gpu or "cpu",
             "min_pixels": self._reader.processor.min_pixels,
             "max_pixels": self._reader.processor.max_pixels,
         }

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jmm import build_info, devices, runtime, set_log_level
-from jmm.errors import InputError
+from jmm.errors import ForkedProcessError, InputError
 from jmm.runtime import _cgroup_quota
 
 
@@ -133,7 +134,15 @@ def test_default_threads_follow_the_affinity() -> None:
 
 def test_build_info() -> None:
     info = build_info()
-    assert set(info) >= {"version", "llama_cpp", "patches", "compiler", "flags", "system_info"}
+    assert set(info) >= {
+        "version",
+        "llama_cpp",
+        "patches",
+        "compiler",
+        "flags",
+        "backends",
+        "system_info",
+    }
     assert info["llama_cpp"] == "b11549"
     patches = info["patches"]
     assert isinstance(patches, list)
@@ -198,3 +207,77 @@ def test_log_level_beyond_a_c_int(level: int) -> None:
     finally:
         set_log_level("WARNING")
         logging.getLogger("jmm").setLevel(before)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        {"name": "Vulkan0", "kind": "igpu"},
+        {"name": "CUDA0", "kind": "gpu"},
+        {"name": "CUDA1", "kind": "gpu"},
+        {"name": "BLAS", "kind": "accel"},
+        {"name": "CPU", "kind": "cpu"},
+    ]
+    monkeypatch.setattr(runtime._core, "devices", lambda *, with_memory: found)
+    monkeypatch.setattr(runtime._core, "build_info", lambda: {"backends": ["CUDA", "CPU"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers", "chosen"),
+    [
+        (None, -1, "CUDA0"),
+        (None, 7, "CUDA0"),
+        (None, 0, None),
+        ("CUDA1", -1, "CUDA1"),
+        ("CUDA1", 3, "CUDA1"),
+        ("Vulkan0", -1, "Vulkan0"),
+        ("cpu", -1, None),
+        ("CPU", 0, None),
+    ],
+)
+@pytest.mark.usefixtures("two_gpus")
+def test_gpu(name: str | None, n_layers: int, chosen: str | None) -> None:
+    assert runtime.gpu(name, n_layers) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers", "message"),
+    [
+        ("CUDA2", -1, "device is 'CUDA2'; there are cpu, CUDA0, CUDA1, Vulkan0, and"),
+        ("BLAS", -1, "device is 'BLAS'"),
+        ("cuda0", -1, "device is 'cuda0'"),
+        (0, -1, "device is 0"),
+        ("CUDA0", 0, "leave one of them out"),
+        ("cpu", 1, "leave one of them out"),
+    ],
+)
+@pytest.mark.usefixtures("two_gpus")
+def test_gpu_refused(name: Any, n_layers: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        runtime.gpu(name, n_layers)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_gpu_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_PID", runtime._PID + 1)
+    for name in (None, "CUDA1"):
+        with pytest.raises(ForkedProcessError, match="spawn"):
+            runtime.gpu(name, -1)
+    assert runtime.gpu("cpu", -1) is None
+
+
+@pytest.mark.parametrize("backends", [["CPU"], ["CUDA", "CPU"]])
+def test_no_gpu(
+    backends: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A build for GPUs says that it computes elsewhere, unless that was asked for."""
+    monkeypatch.setattr(
+        runtime._core, "devices", lambda *, with_memory: [{"name": "CPU", "kind": "cpu"}]
+    )
+    monkeypatch.setattr(runtime._core, "build_info", lambda: {"backends": backends})
+    with caplog.at_level(logging.WARNING, "jmm"):
+        assert runtime.gpu("cpu", -1) is None
+        assert runtime.gpu(None, 0) is None
+        assert not caplog.records
+        assert runtime.gpu(None, -1) is None
+    assert len(caplog.records) == len(backends) - 1
