@@ -85,7 +85,7 @@ def table_of(case: dict[str, Any], baseline: str) -> str:
     runs = case["repetitions"]
     totals = {name: table.median(answers, "total") for name, answers in runs.items()}
     base = totals.get(baseline)
-    ceiling = max(case["ceilings"].values())
+    ceiling = max(case["ceilings"].values(), default=None)
     rows = []
     for name, total in totals.items():
         if total is None:
@@ -100,7 +100,7 @@ def table_of(case: dict[str, Any], baseline: str) -> str:
                 table.number(min(answer["total"] for answer in runs[name])),
                 table.number(total / base if base else None),
                 table.number(work / total / 1e12),
-                f"{work / total / ceiling:.0%}",
+                f"{work / total / ceiling:.0%}" if ceiling else "-",
                 f"{case['cosine'][name]:.5f}",
             ]
         )
@@ -116,7 +116,7 @@ def tables(report: dict[str, Any]) -> str:
         for name, speed in case["ceilings"].items():
             speeds[name] = max(speed, speeds.get(name, 0))
     found = ", ".join(f"{name} {speed / 1e12:.3g} TFLOP/s" for name, speed in speeds.items())
-    return "\n\n".join([*parts, f"Ceiling: {found}."])
+    return "\n\n".join([*parts, f"Ceiling: {found or 'not measured'}."])
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from common import place
 
 try:
     import torch
@@ -14,6 +15,7 @@ except ImportError:
     torch = None
 
 N = 2048
+N_ON_GPU = 8192
 # torch is slow at these types where the processor has no instructions for them.
 FAST_TYPES = {
     "bf16": ("amx_bf16", "avx512_bf16"),
@@ -24,6 +26,13 @@ FAST_TYPES = {
 class Engine:
     def __init__(self, config: dict[str, Any]) -> None:
         self._products: dict[str, list[Callable[[int], float]]] = {"f32": [_by_numpy]}
+        self._n = N
+        if config["device"] != "cpu":
+            self._n = N_ON_GPU
+            where = place.of_torch(config["device"])
+            on_gpu = torch is not None and torch.cuda.is_available()
+            self._products = {"bf16": [_on_gpu(where)]} if on_gpu else {}
+            return
         if torch is None:
             return
         torch.set_num_threads(config["n_threads"])
@@ -33,12 +42,12 @@ class Engine:
                 self._products[name] = [_by_torch(name)]
 
     def info(self) -> dict[str, Any]:
-        return {"numpy": np.__version__, "torch": getattr(torch, "__version__", None), "n": N}
+        return {"numpy": np.__version__, "torch": getattr(torch, "__version__", None), "n": self._n}
 
     def matmul(self, seed: int) -> dict[str, float]:
         """Per type the better of the libraries' speeds."""
         return {
-            name: 2 * N**3 / min(product(seed) for product in products)
+            name: 2 * self._n**3 / min(product(seed) for product in products)
             for name, products in self._products.items()
         }
 
@@ -49,6 +58,23 @@ def _by_numpy(seed: int) -> float:
     start = time.perf_counter()
     a @ b
     return time.perf_counter() - start
+
+
+def _on_gpu(where: str) -> Callable[[int], float]:
+    def product(seed: int) -> float:
+        generator = torch.Generator(where).manual_seed(seed)
+        shape = (N_ON_GPU, N_ON_GPU)
+        a, b = (
+            torch.rand(shape, generator=generator, device=where, dtype=torch.bfloat16) for _ in "ab"
+        )
+        torch.mm(a, b)
+        torch.cuda.synchronize(where)
+        start = time.perf_counter()
+        torch.mm(a, b)
+        torch.cuda.synchronize(where)
+        return time.perf_counter() - start
+
+    return product
 
 
 def _by_torch(name: str) -> Callable[[int], float]:

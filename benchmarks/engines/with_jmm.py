@@ -18,6 +18,7 @@ class Engine:
             config["text"],
             config["tower"],
             n_threads=config["n_threads"],
+            device=config.get("device", "cpu"),
             **config.get("options", {}),
         )
 
@@ -25,6 +26,7 @@ class Engine:
         settings = self._embedder.info
         return {
             "build": jmm.build_info(),
+            "device": settings["device"],
             "kv_cache": settings["kv_cache"],
             "weight_bytes": settings["weight_bytes"],
             "profile": settings["profile"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import transformers
-from common import inputs
+from common import inputs, place
 from common.shape import Weights, true_width
 from common.timing import Timing
 
@@ -20,22 +20,30 @@ class Engine:
     def __init__(self, config: dict[str, Any]) -> None:
         torch.set_num_threads(config["n_threads"])
         self._model = true_width(tuple(config["layers"]))
-        self.net = _net(self._model, DTYPES[config["kind"]])
+        self._place = place.of_torch(config["device"])
+        self.net = _net(self._model, DTYPES[config["kind"]]).to(self._place)
         self._seconds_vision = 0.0
         tower = self.net.visual
         tower.register_forward_pre_hook(self._before_vision)
         tower.register_forward_hook(self._after_vision)
 
     def _before_vision(self, *_: object) -> None:
+        self._wait()
         self._seconds_vision = -time.perf_counter()
 
     def _after_vision(self, *_: object) -> None:
+        self._wait()
         self._seconds_vision += time.perf_counter()
+
+    def _wait(self) -> None:
+        if self._place != "cpu":
+            torch.cuda.synchronize(self._place)
 
     def info(self) -> dict[str, Any]:
         return {
             "torch": torch.__version__,
             "transformers": transformers.__version__,
+            "device": self._place,
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         }
 
@@ -48,13 +56,13 @@ class Engine:
         is_picture = (ids == self.net.config.image_token_id).int()
         start = time.perf_counter()
         hidden = self.net(
-            input_ids=ids,
-            pixel_values=patches,
-            image_grid_thw=grids,
-            mm_token_type_ids=is_picture,
+            input_ids=ids.to(self._place),
+            pixel_values=patches.to(self._place),
+            image_grid_thw=grids.to(self._place),
+            mm_token_type_ids=is_picture.to(self._place),
             use_cache=False,
         ).last_hidden_state
-        vectors = hidden.float().mean(1).numpy()
+        vectors = hidden.float().mean(1).cpu().numpy()
         total = time.perf_counter() - start
         vision = self._seconds_vision
         return Timing(total=total, vision=vision, language=total - vision, vectors=vectors)
@@ -72,10 +80,12 @@ class Engine:
         ids = torch.tensor([[ids_of[letter] for letter in text] for text in texts])
         start = time.perf_counter()
         rows = [
-            self.net(input_ids=part, use_cache=False).last_hidden_state.float().mean(1)
+            self.net(input_ids=part.to(self._place), use_cache=False)
+            .last_hidden_state.float()
+            .mean(1)
             for part in ids.split(batch)
         ]
-        vectors = torch.cat(rows).numpy()
+        vectors = torch.cat(rows).cpu().numpy()
         return Timing(total=time.perf_counter() - start, vectors=vectors)
 
 
