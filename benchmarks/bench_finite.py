@@ -39,6 +39,7 @@ def tables(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = options.parser(__doc__, ["jmm:f16", "jmm:bf16"])
+    options.add_device(parser)
     parser.add_argument("--pictures", type=int, default=500)
     arguments = parser.parse_args()
     report = options.begin(arguments, "finite", {"jmm": {"build": jmm.build_info()}})

@@ -121,6 +121,7 @@ def tables(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = options.parser(__doc__, ENGINES)
+    options.add_device(parser)
     parser.add_argument("--sizes", nargs="+", default=["784"], help="pixels, as 784 or 784x1120")
     parser.add_argument("--batch", nargs="+", type=int, default=[1], help="pictures at a time")
     parser.add_argument("--baseline", help="engine that the ratio is to; default is the first")

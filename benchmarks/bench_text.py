@@ -111,6 +111,7 @@ def tables(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = options.parser(__doc__, ENGINES)
+    options.add_device(parser)
     parser.add_argument("--tokens", nargs="*", type=int, default=TOKENS, help="of single texts")
     parser.add_argument("--together", type=int, default=64, help="short texts; 0 to leave them out")
     parser.add_argument("--short", type=int, default=20, help="tokens of a short text")

@@ -36,11 +36,15 @@ def parser(doc: str, engines: list[str]) -> argparse.ArgumentParser:
     )
     result.add_argument("--layers", default="few", help=HELP_LAYERS)
     result.add_argument("--threads", type=int, default=machine.cores())
-    result.add_argument("--device", default="cpu", help="of jmm and torch: cpu, CUDA0, ...")
     result.add_argument("--repeats", type=int, default=5)
     result.add_argument("--models", type=Path, default=models.default_folder())
     result.add_argument("--output", type=Path, help="keep the results as JSON")
     return result
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """For the benchmarks that can run on a GPU."""
+    parser.add_argument("--device", default="cpu", help="of jmm and torch: cpu, CUDA0, ...")
 
 
 def start(arguments: argparse.Namespace, spec: Spec) -> Worker:
@@ -53,7 +57,7 @@ def start(arguments: argparse.Namespace, spec: Spec) -> Worker:
     config: dict[str, Any] = {
         "layers": layers,
         "n_threads": arguments.threads,
-        "device": arguments.device,
+        "device": getattr(arguments, "device", "cpu"),
         "instruction_sets": machine.describe()["instruction_sets"],
     }
     if spec.engine in READS_FILES:

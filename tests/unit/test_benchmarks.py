@@ -17,6 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import bench_checkpoint  # noqa: E402
+import bench_finite  # noqa: E402
 import bench_image  # noqa: E402
 import bench_load  # noqa: E402
 import bench_maxsim  # noqa: E402
@@ -33,6 +34,8 @@ from common.shape import Outlines, Weights, parse_layers, true_width  # noqa: E4
 
 from jmm import Embedder  # noqa: E402
 from support import checkpoint, tiny  # noqa: E402
+
+TINY = "qwen25_small"
 
 
 def test_operations_of_one_layer_by_hand() -> None:
@@ -259,6 +262,37 @@ def test_stream_runs(
     assert found["command"] == {"items": 20, "side": 28, "model": None, "mmproj": None}
     assert bench_stream.tables(found) in text
     assert bench_stream.tables(found) in capsys.readouterr().out
+
+
+def test_finite_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_files: Callable[..., tuple[Path, Path]],
+) -> None:
+    monkeypatch.setattr(models, "pair", lambda _folder, _layers, kind: tiny_files(TINY, kind))
+    monkeypatch.setattr(bench_finite, "LARGEST", 80)
+    words = ("--pictures", "3", "--threads", "1", "--engines", "jmm:f16", "jmm:q8_0")
+    found, text = run(bench_finite, tmp_path, monkeypatch, *words)
+    assert found["command"]["device"] == "cpu"
+    assert found["cases"] == [
+        {"engine": f"jmm:{kind} on cpu", "pictures": 3, "bad": 0} for kind in ("f16", "q8_0")
+    ]
+    assert bench_finite.tables(found) in text
+
+
+def test_finite_counts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_files: Callable[..., tuple[Path, Path]],
+) -> None:
+    monkeypatch.setattr(models, "pair", lambda _folder, _layers, kind: tiny_files(TINY, kind))
+    rows = np.zeros((5, 4), np.float32)
+    rows[1, 2], rows[4, 0] = np.nan, np.inf
+    monkeypatch.setattr(Embedder, "encode_images", lambda *_, **__: rows)
+    words = ("--pictures", "5", "--threads", "1", "--engines", "jmm:f16")
+    with pytest.raises(SystemExit, match="not finite"):
+        run(bench_finite, tmp_path, monkeypatch, *words)
+    assert json.loads((tmp_path / "kept.json").read_text())["cases"][0]["bad"] == 2
 
 
 def test_stream_slope() -> None:
