@@ -52,7 +52,7 @@ else
     JMM_CUDA=1 limited 480 "$python" -m pip install --quiet --no-build-isolation --no-deps \
         --upgrade --target "$site" "${build[@]}" .
     # cuBLAS lies where the packages of that environment are, and not beside the module.
-    folders=$("$python" -c "import nvidia; print(*(p + '/cu13/lib' for p in nvidia.__path__), sep=':')" || true)
+    folders=$("$python" -c "import nvidia; print(*(p + '/cu13/lib' for p in nvidia.__path__), sep=':')" 2> /dev/null || true)
     export LD_LIBRARY_PATH=$folders:${LD_LIBRARY_PATH:-}
 fi
 export PYTHONPATH=$site:tests:benchmarks
