@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(_core.__file__)
 MODULES = [MODULE, Path(_cpu.__file__)]
 
+CUBLAS = ["libcublas.so.13"]
+
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the module is no ELF file here")
 
 
@@ -29,6 +31,11 @@ def path(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def module(path: Path) -> elf.SharedObject:
     return elf.SharedObject(path)
+
+
+def is_for_cuda(path: Path) -> bool:
+    """Neither the driver's library nor the runtime's is needed, so that there need be no driver."""
+    return path == MODULE and "CUDA" in _core.build_info()["backends"]
 
 
 def test_they_are_native_modules_for_this_python() -> None:
@@ -50,16 +57,18 @@ def test_only_the_init_function_is_exported(path: Path, module: elf.SharedObject
 
 
 @linux_only
-def test_only_system_libraries_are_needed(module: elf.SharedObject) -> None:
+def test_only_system_libraries_are_needed(path: Path, module: elf.SharedObject) -> None:
     allowed = ("libc.so", "libm.so", "libstdc++.so", "libgcc_s.so", "libpthread.so", "ld-linux")
     foreign = [n for n in module.dynamic(elf.DT_NEEDED) if not n.startswith((*allowed, "libdl.so"))]
-    assert foreign == []
+    assert foreign == (CUBLAS if is_for_cuda(path) else [])
 
 
 @linux_only
-def test_there_is_no_search_path(module: elf.SharedObject) -> None:
+def test_there_is_no_search_path(path: Path, module: elf.SharedObject) -> None:
+    """But to the package of cuBLAS, from where the module lies, in builds for CUDA."""
     assert module.dynamic(elf.DT_RPATH) == []
-    assert module.dynamic(elf.DT_RUNPATH) == []
+    beside = ["$ORIGIN/../nvidia/cu13/lib"]
+    assert module.dynamic(elf.DT_RUNPATH) == (beside if is_for_cuda(path) else [])
 
 
 def test_it_names_no_folder_of_the_build_machine(path: Path) -> None:
