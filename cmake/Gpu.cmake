@@ -1,4 +1,12 @@
-# The CUDA backend of ggml: JMM_CUDA, and where its toolkit comes from.
+# GPUs: which backends of ggml are built, and where CUDA's toolkit comes from.
+
+option(JMM_METAL "Compute on GPUs of Apple" OFF)
+option(JMM_VULKAN "Compute on GPUs by Vulkan; needs its headers and glslc" OFF)
+option(JMM_HIP "Compute on AMD GPUs; needs ROCm" OFF)
+foreach(kind METAL VULKAN HIP)
+    set(GGML_${kind} ${JMM_${kind}})
+endforeach()
+set(GGML_METAL_EMBED_LIBRARY ON) # one module, no file beside it
 
 option(JMM_CUDA "Compute on NVIDIA GPUs; needs the CUDA 13 toolkit or its Python packages" OFF)
 set(JMM_CUDA_ARCHITECTURES "" CACHE STRING

@@ -192,9 +192,8 @@ class Embedder:
         if tower is not None:
             self._check_specials()
         self._peaks = self._check_memory()
-        computed = {"f16_kv": bool(f16_kv)} | ({} if self._gpu is None else {"device": "gpu"})
         self._vector_fingerprint = vector_fingerprint(
-            self._files, self._profile, self._settings() | computed
+            self._files, self._profile, self._settings() | {"f16_kv": bool(f16_kv)}
         )
         self._origin = hub.Pretrained({})
         if self._arguments["model"] is None:
