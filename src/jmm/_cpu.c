@@ -1,4 +1,4 @@
-// Instruction sets: those of this processor, and those that jmm._core was compiled for.
+// Instruction sets: those of this processor, and those that each build of jmm._core needs.
 //
 // Compiled for the plainest processor of its kind, as it runs before jmm._core is loaded.
 // Bits: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CPUID; volume 1,
@@ -6,7 +6,7 @@
 
 #include <Python.h>
 
-#include "jmm_needed.h"
+#include "jmm_levels.h"
 
 #if (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
 #include <cpuid.h>
@@ -102,7 +102,7 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__cpu(void) {
     PyObject * module = PyModule_Create(&definition);
-    if (module && PyModule_AddStringConstant(module, "NEEDED", JMM_NEEDED) < 0) {
+    if (module && PyModule_AddStringConstant(module, "LEVELS", JMM_LEVELS) < 0) {
         Py_CLEAR(module);
     }
     return module;

@@ -1,3 +1,3 @@
-NEEDED: str
+LEVELS: str
 
 def available() -> list[str] | None: ...

@@ -7,7 +7,7 @@ import math
 import os
 from pathlib import Path
 
-from jmm import _core, arguments, cgroup
+from jmm import _core, arguments, cgroup, cpu
 from jmm.errors import ForkedProcessError, InputError
 
 MAX_THREADS = 512
@@ -24,14 +24,16 @@ def build_info() -> dict[str, object]:
 
     Returns:
         ``version`` of jmm, ``llama_cpp`` version, ``patches`` applied to it in order,
-        ``compiler``, ``flags``, ``backends`` ("CPU", and "CUDA" and the like of builds for GPUs)
-        and ``system_info`` (instruction sets, as ggml words them).
+        ``compiler``, ``flags``, ``backends`` ("CPU", and "CUDA" and the like of builds for GPUs),
+        ``system_info`` (instruction sets, as ggml words them), and ``level``, of several builds
+        in one wheel the one that runs: "avx512" or "avx2", or "native" for a build for one
+        machine. JMM_CPU_LEVEL in the environment chooses another.
 
     Example:
         >>> build_info()["llama_cpp"]
         'b11549'
     """
-    return _core.build_info()
+    return {**_core.build_info(), "level": cpu.LEVEL}
 
 
 def devices() -> list[dict[str, object]]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from exactness import COMPONENT
-from jmm import Embedder, build_info, cpu
+from jmm import Embedder, _core, build_info, cpu
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = re.findall(r'^    \{ "(\w+)"', (ROOT / "src/jmm/_cpu.c").read_text(), re.MULTILINE)
@@ -32,6 +34,9 @@ LINUX = {
     "avx512bf16": "avx512_bf16",
     "avx512fp16": "avx512_fp16",
 }
+PLAINEST = set(list(cpu.levels().values())[-1])
+# Levels may round F16 weights' activations or not.
+F16_COMPONENT = 2e-3
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
 
 x86_only = pytest.mark.skipif(not IS_X86, reason="not an x86 processor")
@@ -73,15 +78,102 @@ def test_what_this_build_needs() -> None:
     assert needed
 
 
-def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "needed", lambda: ("sse3", "avx2", "fma"))
-    for offered in (("sse3", "avx2", "fma", "avx512f"), None):
-        monkeypatch.setattr(cpu, "available", lambda offered=offered: offered)
-        cpu.check()
-    monkeypatch.setattr(cpu, "available", lambda: ("sse3", "fma"))
-    message = r"for processors with sse3, avx2, fma, and this one lacks avx2; .*pip install .*"
+BUILDS = {"avx512": ("sse3", "avx2", "fma", "avx512f"), "avx2": ("sse3", "avx2", "fma")}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``machine(offered, builds=BUILDS, forced=None)``"""
+
+    def pretend(
+        offered: tuple[str, ...] | None,
+        builds: dict[str, tuple[str, ...]] = BUILDS,
+        forced: str | None = None,
+    ) -> None:
+        monkeypatch.setattr(cpu, "levels", lambda: builds)
+        monkeypatch.setattr(cpu, "available", lambda: offered)
+        monkeypatch.setenv(cpu.VARIABLE, forced or "")
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("offered", "forced", "level"),
+    [
+        (BUILDS["avx512"], None, "avx512"),
+        ((*BUILDS["avx512"], "amx_tile"), None, "avx512"),
+        (BUILDS["avx2"], None, "avx2"),
+        (None, None, "avx512"),  # not known: as on systems that cannot be asked
+        (BUILDS["avx512"], "avx2", "avx2"),
+        (BUILDS["avx512"], "avx512", "avx512"),
+    ],
+)
+def test_the_fullest_level_that_runs(
+    offered: tuple[str, ...] | None, forced: str | None, level: str, machine: Callable[..., None]
+) -> None:
+    machine(offered, forced=forced)
+    assert cpu.choose() == level
+
+
+@pytest.mark.parametrize(
+    ("offered", "forced", "message"),
+    [
+        (
+            ("sse3", "fma"),
+            None,
+            r"for processors with sse3, avx2, fma, and this one lacks avx2; .*pip install ",
+        ),
+        (BUILDS["avx2"], "avx512", r"lacks avx512f; unset JMM_CPU_LEVEL$"),
+        (BUILDS["avx2"], "sse", r"^JMM_CPU_LEVEL is 'sse'; this jmm has avx512, avx2$"),
+    ],
+)
+def test_what_is_lacking_is_named(
+    offered: tuple[str, ...], forced: str | None, message: str, machine: Callable[..., None]
+) -> None:
+    machine(offered, forced=forced)
     with pytest.raises(ImportError, match=message):
-        cpu.check()
+        cpu.choose()
+
+
+def test_one_build_alone(machine: Callable[..., None]) -> None:
+    builds = {"native": ("sse3", "avx2")}
+    machine(("sse3", "avx2", "fma"), builds)
+    assert cpu.choose() == "native"
+    machine(("sse3",), builds)
+    with pytest.raises(ImportError, match=r"lacks avx2; .*pip install "):
+        cpu.choose()
+
+
+def test_the_level_in_use() -> None:
+    assert build_info()["level"] == cpu.LEVEL
+    plainest = list(cpu.levels())[-1]
+    name = Path(_core.__file__).name.partition(".")[0]
+    assert name == ("_core" if plainest == cpu.LEVEL else f"_core_{cpu.LEVEL}")
+
+
+@pytest.mark.parametrize("level", sorted(cpu.levels()))
+def test_a_level_by_name(level: str) -> None:
+    """Each build that runs here gives the vectors of the one in use."""
+    if not set(cpu.levels()[level]) <= set(cpu.available() or cpu.levels()[level]):
+        pytest.skip(f"this processor cannot run {level}")
+    script = (
+        "from jmm import Embedder, build_info\n"
+        "print(build_info()['level'])\n"
+        "print(Embedder(n_threads=1).encode_query('a red bus').tobytes().hex())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, cpu.VARIABLE: level},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    name, vector = done.stdout.split()
+    assert name == level
+    wanted = Embedder(n_threads=1).encode_query("a red bus")
+    found = np.frombuffer(bytes.fromhex(vector), np.float32)
+    limit = COMPONENT if level == cpu.LEVEL else F16_COMPONENT
+    assert np.abs(found - wanted).max() <= limit
 
 
 def emulated(processor: str, script: str) -> subprocess.CompletedProcess[str]:
@@ -93,7 +185,7 @@ def emulated(processor: str, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_import_where_avx_is_missing() -> None:
-    if not {"avx", "avx2"} & set(cpu.needed()):
+    if not {"avx", "avx2"} & PLAINEST:
         pytest.skip("this build needs no AVX")
     done = emulated("Westmere", "import jmm")
     assert done.returncode == 1, done.stderr
@@ -104,7 +196,7 @@ def test_import_where_avx_is_missing() -> None:
 
 
 def test_on_a_plain_avx2_machine() -> None:
-    if not set(cpu.needed()) <= HASWELL:
+    if not PLAINEST <= HASWELL:
         pytest.skip("this build is for a later processor: JMM_NATIVE=OFF makes one for all")
     script = (
         "from jmm import Embedder, cpu\n"
