@@ -27,6 +27,12 @@ if(NOT EXISTS ${tree}/tools/mtmd/mtmd.h)
         "Point JMM_LLAMA_CPP_DIR at the root of one, or leave it empty.")
 endif()
 
+if(JMM_HIP AND NOT EXISTS ${tree}/ggml/src/ggml-hip)
+    message(FATAL_ERROR
+        "The pinned source comes without ggml's HIP backend. Apply patches/ to a whole llama.cpp "
+        "tree of the version in extern/llama.cpp.lock, and point JMM_LLAMA_CPP_DIR at it.")
+endif()
+
 set(BUILD_SHARED_LIBS OFF)
 set(LLAMA_BUILD_MTMD ON)
 foreach(part COMMON TOOLS TESTS EXAMPLES SERVER APP UI)
