@@ -8,24 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from jmm import _core, _cpu
+from jmm import _core, _cpu, cpu
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import elf
 
 ROOT = Path(__file__).resolve().parents[2]
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
+FOLDER = Path(_cpu.__file__).parent
+# The plainest level lies under the module's own name, a wheel's others beside it.
+NAMES = ["_cpu", *(f"_core_{level}" for level in list(cpu.levels())[:-1]), "_core"]
 MODULE = Path(_core.__file__)
-MODULES = [MODULE, Path(_cpu.__file__)]
 
 CUBLAS = ["libcublas.so.13"]
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the module is no ELF file here")
 
 
-@pytest.fixture(scope="module", params=MODULES, ids=["_core", "_cpu"])
+@pytest.fixture(scope="module", params=NAMES)
 def path(request: pytest.FixtureRequest) -> Path:
-    return Path(request.param)
+    return FOLDER / f"{request.param}{SUFFIX}"
 
 
 @pytest.fixture
@@ -38,9 +41,10 @@ def is_for_cuda(path: Path) -> bool:
     return path == MODULE and "CUDA" in _core.build_info()["backends"]
 
 
-def test_they_are_native_modules_for_this_python() -> None:
-    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
-    assert [path.name for path in MODULES] == [f"_core{suffix}", f"_cpu{suffix}"]
+def test_there_is_one_for_each_level() -> None:
+    found = {path.name for path in FOLDER.iterdir() if path.name.endswith(SUFFIX)}
+    assert found == {f"{name}{SUFFIX}" for name in NAMES}
+    assert MODULE.name in found
 
 
 @linux_only
@@ -53,7 +57,7 @@ def test_the_elf_reader_sees_exports_and_needs() -> None:
 
 @linux_only
 def test_only_the_init_function_is_exported(path: Path, module: elf.SharedObject) -> None:
-    assert module.exports() == {f"PyInit_{path.name.split('.')[0]}"}
+    assert module.exports() == {"PyInit__cpu" if path.name.startswith("_cpu") else "PyInit__core"}
 
 
 @linux_only
