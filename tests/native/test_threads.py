@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
-from jmm import Embedder
+from jmm import Embedder, InputError
 from subprocess_case import run
 from support import tiny
 
@@ -32,6 +34,33 @@ def test_eight_threads_share_an_engine() -> None:
         for result in in_threads(*[embedder] * N_THREADS):
             np.testing.assert_array_equal(result, alone)
         np.testing.assert_array_equal(vectors(embedder), alone)
+
+
+def test_the_executor_of_an_event_loop() -> None:
+    """The loop goes on while its calls compute; one that fails fails alone."""
+    items = [*TEXTS, *PICTURES]
+
+    async def gather(embedder: Embedder) -> tuple[list[Any], int]:
+        turns = 0
+
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        ticking = asyncio.create_task(tick())
+        calls = [asyncio.to_thread(embedder.encode_document, item) for item in [*items, ""]]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        ticking.cancel()
+        return found, turns
+
+    with Embedder(n_threads=1) as embedder:
+        alone = vectors(embedder)
+        found, turns = asyncio.run(gather(embedder))
+    np.testing.assert_array_equal(found[:-1], alone)
+    assert isinstance(found[-1], InputError)
+    assert turns > len(items)
 
 
 def test_two_engines_in_two_threads(tiny_files) -> None:  # type: ignore[no-untyped-def]
