@@ -20,6 +20,7 @@ from libc.math cimport sqrt
 from libc.string cimport memcmp, memcpy, memset
 from libcpp cimport bool
 from libcpp.algorithm cimport stable_sort
+from libcpp.atomic cimport atomic
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
@@ -61,8 +62,9 @@ cdef extern from * nogil:
 
 cdef int64_t SIGNAL_PERIOD_US = 50_000
 
-# Set at the end of the interpreter: taking the GIL would then end this thread within C++ frames.
-cdef int _exiting = 0
+# Set at the end of the interpreter, read by threads that compute: taking the GIL would then end them
+# within C++ frames.
+cdef atomic[int] _exiting
 
 
 include "_guard.pxi"
@@ -88,8 +90,7 @@ START_ERRORS = tuple(getattr(_native, "errors", ()))
 
 
 def _stop_engines():
-    global _exiting
-    _exiting = 1
+    _exiting.store(1)
     for engine in list(_engines):
         engine.retire()
 

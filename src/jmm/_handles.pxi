@@ -179,7 +179,7 @@ cdef class Handles:
                 "the model is busy in this very thread: a signal handler or a log handler has "
                 "called it in the midst of another call"
             )
-        if _exiting:
+        if _exiting.load():
             _park_daemon()
             raise DecodeError("the interpreter is shutting down")
 
@@ -227,7 +227,7 @@ cdef class Handles:
 
     def close(self):
         """Frees the model. Further calls raise InputError."""
-        if self.pid != getpid() or _exiting:
+        if self.pid != getpid() or _exiting.load():
             return
         self.closing = True
         if self.owner != threading.get_ident():
@@ -244,7 +244,7 @@ cdef class Handles:
 
 def _park_daemon():
     """At the end of the interpreter, stops a daemon thread here, where it can be ended safely."""
-    if _exiting and threading.current_thread() is not threading.main_thread():
+    if _exiting.load() and threading.current_thread() is not threading.main_thread():
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()

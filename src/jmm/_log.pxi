@@ -2,7 +2,8 @@
 
 _logger = logging.getLogger("jmm.native")
 _native = threading.local()
-cdef int _level = ggml.GGML_LOG_LEVEL_ERROR
+cdef atomic[int] _level
+_level.store(ggml.GGML_LOG_LEVEL_ERROR)
 
 # What llama.cpp warns of is advice for its own programs.
 _PYTHON_LEVEL = {
@@ -14,7 +15,7 @@ _PYTHON_LEVEL = {
 
 
 cdef void _on_log(ggml.ggml_log_level level, const char *text, void *user_data) noexcept nogil:
-    if _exiting or level < _level or level == ggml.GGML_LOG_LEVEL_CONT:
+    if _exiting.load() or level < _level.load() or level == ggml.GGML_LOG_LEVEL_CONT:
         return
     with gil:
         _log(level, text)
@@ -49,9 +50,8 @@ cdef _raise_from_log():
 
 def set_native_log_level(int level):
     """Sets from which `logging` level on native log lines reach the logger ``jmm.native``."""
-    global _level
     wanted = [native for native, python in _PYTHON_LEVEL.items() if python >= level]
-    _level = min(wanted, default=ggml.GGML_LOG_LEVEL_ERROR)
+    _level.store(min(wanted, default=ggml.GGML_LOG_LEVEL_ERROR))
 
 
 def _forget_errors():

@@ -9,7 +9,7 @@ cdef struct Watch:
 cdef bool _should_stop(void *data) noexcept nogil:
     cdef Watch *watch = <Watch *>data
     cdef int64_t now = ggml_time_us()
-    if _exiting:
+    if _exiting.load():
         return True
     if not watch.stop and now - watch.checked_us >= SIGNAL_PERIOD_US:
         watch.checked_us = now
