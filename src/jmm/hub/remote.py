@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -285,8 +284,10 @@ def _locked(path: Path) -> Iterator[BinaryIO]:
     """A file to append to, which one process has at a time."""
     while True:
         with path.open("a+b") as file:
-            # not every file system can lock; the hash tells if two processes wrote at once
-            with contextlib.suppress(OSError):
+            # not every system can lock; the hash tells if two processes wrote at once
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
                 fcntl.flock(file, fcntl.LOCK_EX)
             if not _is_same(file, path):  # its last owner has finished or removed it
                 continue
