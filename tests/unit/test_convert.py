@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import pytest
 
 from jmm import bundle, cli
 from jmm.convert import convert, gguf_file
+from jmm.convert import tensors as tensor_files
 from jmm.errors import InputError, MissingExtraError, ModelLoadError
 from support import checkpoint, gguf_writer, tiny
 
@@ -525,9 +528,88 @@ def test_an_interrupt_leaves_nothing(
 
 def test_a_full_disk(jina: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(InputError, match=r"0\.00 GB are needed and 0\.00 GB are free"):
+    with pytest.raises(InputError, match=r"[23],\d{3},\d{3} bytes are needed and 1,000,000 are"):
         convert(jina, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_appears_meanwhile_is_kept(
+    jina: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, overwrite: bool
+) -> None:
+    def appears(*_: object) -> str:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "mine").write_text("x")
+        return ""
+
+    monkeypatch.setattr("jmm.convert.conversion._sha256", appears)
+    with pytest.raises(InputError, match="out (exists; pass|holds no jmm.json)"):
+        convert(jina, tmp_path / "out", overwrite=overwrite)
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine"]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "broken")])
+def test_an_earlier_folder_outlives_a_failing_exchange(
+    error: BaseException, failing: int, jina: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = convert(jina, tmp_path / "out")
+    before = (out / "jmm.json").read_bytes()
+    rename, calls = os.rename, []
+
+    def breaks(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == failing:
+            raise error
+        rename(source, target)
+
+    monkeypatch.setattr("os.rename", breaks)
+    with pytest.raises((KeyboardInterrupt, InputError)) as caught:
+        convert(jina, out, overwrite=True, merge="code")
+    if isinstance(error, OSError):
+        assert str(caught.value) == f"{out} cannot be written: broken"
+    assert (out / "jmm.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_checkpoint_inside_is_not_overwritten(jina: Path, tmp_path: Path) -> None:
+    out = convert(jina, tmp_path / "out")
+    source = Path(shutil.copytree(jina, out / "deep" / "hf"))
+    (tmp_path / "link").symlink_to(source)
+    for given in (source, tmp_path / "link"):
+        with pytest.raises(InputError, match="out holds the checkpoint"):
+            convert(given, out, overwrite=True)
+    shutil.copy(out / "jmm.json", source)
+    with pytest.raises(InputError, match="hf holds the checkpoint"):
+        convert(source, source, overwrite=True)
+    assert (source / "model.safetensors").is_file()
+
+
+def test_a_disk_that_fills_up_meanwhile(jina: Path, tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "from jmm.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
+        "sys.exit(main(['convert', *sys.argv[1:]]))"
+    )
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(jina), str(out)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, f"jmm: {out} cannot be written: File too large\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_cannot_be_read(jina: Path, folder: Path, tmp_path: Path) -> None:
+    source = tensor_files.find(folder)["model.norm.weight"]
+    source.path.unlink()
+    with pytest.raises(ModelLoadError, match=r"norm\.weight cannot be read: No such file"):
+        source.array()
 
 
 def test_command(jina: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

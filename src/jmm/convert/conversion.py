@@ -113,6 +113,7 @@ def convert(
     )
     output.check_absent(target, overwrite=overwrite)
     whole = None if base is None else Path(os.fsdecode(base))
+    output.check_apart(target, (source, *([] if whole is None else [whole])))
     model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
     chosen = _choose(model, profile)
     model.vocabulary.check_holds(chosen.specials, f"profile {chosen.name}")
@@ -122,7 +123,7 @@ def convert(
     n_bytes = sum(entry.n_bytes for file in files for entry in file.entries)
     output.check_space(target, n_bytes)
     with (
-        output.folder(target) as folder,
+        output.folder(target, overwrite=overwrite) as folder,
         progress_bar(
             n_bytes + sum(path.stat().st_size for path in hashed.values()),
             shown=show_progress,

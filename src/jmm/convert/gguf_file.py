@@ -171,7 +171,7 @@ def write(
         for entry in entries:
             writer.write_padding(file, file.tell())
             for piece in entry.pieces():
-                piece.tofile(file)
+                file.write(piece.data)
                 advance(piece.nbytes)
         writer.write_padding(file, file.tell())
 

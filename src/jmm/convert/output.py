@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from jmm.bundle import MANIFEST
-from jmm.errors import InputError
+from jmm.errors import InputError, JmmError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _SPARE = 1 << 20  # for headers, vocabularies and jmm.json beside the weights: see `check_space`
 
@@ -34,36 +34,62 @@ def check_absent(out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out} holds no {MANIFEST}: it is no converted model and is kept")
 
 
+def check_apart(out: Path, sources: Iterable[Path]) -> None:
+    """Checks that replacing ``out`` removes none of the folders that are read.
+
+    Raises:
+        InputError: It is one of them, or holds one.
+    """
+    for source in sources:
+        if source.resolve().is_relative_to(out.resolve()):
+            raise InputError(f"{out} holds the checkpoint {source}; choose another folder")
+
+
 def check_space(out: Path, n_bytes: int) -> None:
     """Checks that the disk has room.
 
     Raises:
         InputError: It has not.
     """
-    free = shutil.disk_usage(out.parent).free
-    if free < n_bytes + _SPARE:
-        raise InputError(
-            f"{out}: {n_bytes / 1e9:,.2f} GB are needed and {free / 1e9:,.2f} GB are free there"
-        )
+    free, needed = shutil.disk_usage(out.parent).free, n_bytes + _SPARE
+    if free < needed:
+        raise InputError(f"{out}: {needed:,} bytes are needed and {free:,} are free there")
 
 
 @contextmanager
-def folder(out: Path) -> Iterator[Path]:
+def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yields a new folder beside ``out``, which takes its place at the end.
 
     After an error nothing of it is left, and what was at ``out`` is there still.
+
+    Raises:
+        InputError: ``out`` cannot be written, or has appeared meanwhile.
     """
     partial = out.parent / f".{out.name}.{uuid4().hex[:8]}.partial"
-    partial.mkdir()
     try:
+        partial.mkdir()
         yield partial
-        replaced = None
-        if out.exists():
-            replaced = partial.with_suffix(".replaced")
-            os.rename(out, replaced)
+        _place(partial, out, overwrite=overwrite)
+    except JmmError:
+        raise
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _place(partial: Path, out: Path, *, overwrite: bool) -> None:
+    check_absent(out, overwrite=overwrite)  # another process may have made it meanwhile
+    replaced = partial.with_suffix(".replaced")
+    try:
+        if overwrite:
+            with suppress(FileNotFoundError):
+                os.rename(out, replaced)
         os.rename(partial, out)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        if replaced.exists() and not out.exists():
+            os.rename(replaced, out)
         raise
-    if replaced is not None:
-        shutil.rmtree(replaced)
+    finally:
+        if out.exists():
+            shutil.rmtree(replaced, ignore_errors=True)

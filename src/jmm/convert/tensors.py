@@ -66,19 +66,24 @@ class Tensor:
             The index of a piece's first row, and the piece ``[rows, *shape[1:]]``.
 
         Raises:
-            ModelLoadError: The file has become shorter than its header says.
+            ModelLoadError: The file cannot be read, or has become shorter than its header says.
         """
         width = math.prod(self.shape[1:])
         step = max(n_elements // width, 1)
         dtype = np.dtype(_DTYPES[self.dtype])
-        with self.path.open("rb") as file:
-            file.seek(self.offset + start * width * dtype.itemsize)
-            for first in range(start, stop, step):
-                n = min(step, stop - first)
-                piece = np.empty(n * width, dtype)
-                if file.readinto(piece.data) < piece.nbytes:
-                    raise self.fail("is cut short")
-                yield first, piece.reshape(n, *self.shape[1:])
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset + start * width * dtype.itemsize)
+                for first in range(start, stop, step):
+                    n = min(step, stop - first)
+                    piece = np.empty(n * width, dtype)
+                    if file.readinto(piece.data) < piece.nbytes:
+                        raise self.fail("is cut short")
+                    yield first, piece.reshape(n, *self.shape[1:])
+        except ModelLoadError:
+            raise
+        except OSError as error:
+            raise self.fail(f"cannot be read: {error.strerror}") from None
 
     def array(self) -> npt.NDArray[np.float32]:
         """All of a small tensor.
