@@ -526,6 +526,25 @@ def test_an_interrupt_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sigterm_leaves_nothing(jina: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from jmm.cli import main\n"
+        "from jmm.convert import conversion\n"
+        "conversion._sha256 = lambda *_: (print('half', flush=True), time.sleep(100))\n"
+        "sys.exit(main(['convert', *sys.argv[1:]]))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(jina), str(tmp_path / "out")], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"half\n"
+        assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
+        process.terminate()
+        assert process.wait(60) == 143
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk(jina: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
     with pytest.raises(InputError, match=r"[23],\d{3},\d{3} bytes are needed and 1,000,000 are"):
@@ -543,7 +562,7 @@ def test_a_folder_that_appears_meanwhile_is_kept(
         return ""
 
     monkeypatch.setattr("jmm.convert.conversion._sha256", appears)
-    with pytest.raises(InputError, match="out (exists; pass|holds no jmm.json)"):
+    with pytest.raises(InputError, match=r"out (exists; pass|holds no jmm\.json)"):
         convert(jina, tmp_path / "out", overwrite=overwrite)
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine"]
 

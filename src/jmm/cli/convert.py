@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm.bundle import MANIFEST
+from jmm.cli.ending import unwound_by_sigterm
 from jmm.cli.options import add_output_options, positive, says, shows_progress
 
 if TYPE_CHECKING:
@@ -54,21 +55,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts, and prints where to."""
     from jmm.convert import convert  # its extra is needed by this command alone
 
-    out = convert(
-        arguments.checkpoint,
-        arguments.out,
-        text_type=arguments.text_type,
-        vision_type=arguments.vision_type,
-        adapter_type=arguments.adapter_type,
-        use_adapters=arguments.use_adapters,
-        merge=arguments.merge,
-        base=arguments.base,
-        profile=arguments.profile,
-        min_pixels=arguments.min_pixels,
-        max_pixels=arguments.max_pixels,
-        overwrite=arguments.overwrite,
-        show_progress=shows_progress(arguments),
-    )
+    with unwound_by_sigterm():
+        out = convert(
+            arguments.checkpoint,
+            arguments.out,
+            text_type=arguments.text_type,
+            vision_type=arguments.vision_type,
+            adapter_type=arguments.adapter_type,
+            use_adapters=arguments.use_adapters,
+            merge=arguments.merge,
+            base=arguments.base,
+            profile=arguments.profile,
+            min_pixels=arguments.min_pixels,
+            max_pixels=arguments.max_pixels,
+            overwrite=arguments.overwrite,
+            show_progress=shows_progress(arguments),
+        )
     if says(arguments, {"folder": str(out), **json.loads((out / MANIFEST).read_bytes())}):
         print(out)
     return 0

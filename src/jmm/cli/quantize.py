@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from jmm.cli.ending import unwound_by_sigterm
 from jmm.cli.options import add_output_options, add_threads_option, says, shows_progress
 from jmm.quantizer import file_types, quantize_model
 
@@ -43,15 +44,16 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the file and tells what it holds."""
-    made = quantize_model(
-        arguments.source,
-        arguments.target,
-        arguments.type,
-        overwrite=arguments.overwrite,
-        allow_requantize=arguments.allow_requantize,
-        n_threads=arguments.threads,
-        show_progress=shows_progress(arguments),
-    )
+    with unwound_by_sigterm():
+        made = quantize_model(
+            arguments.source,
+            arguments.target,
+            arguments.type,
+            overwrite=arguments.overwrite,
+            allow_requantize=arguments.allow_requantize,
+            n_threads=arguments.threads,
+            show_progress=shows_progress(arguments),
+        )
     if not says(arguments, {**asdict(made), "path": str(made.path)}):
         return 0
     types = ", ".join(f"{count} {kind}" for kind, count in sorted(made.tensor_types.items()))
