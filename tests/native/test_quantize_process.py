@@ -120,6 +120,21 @@ except OSError as error:
     assert lines == ["OSError True []"]
 
 
+def test_the_command_leaves_nothing_after_sigterm(tiny_files: Files, tmp_path: Path) -> None:
+    run(
+        AT_A_PIECE
+        + """
+from jmm import cli
+act = lambda: os.kill(os.getpid(), signal.SIGTERM)
+cli.main(["quantize", words[0], words[1], "--type", "q8_0"])
+""",
+        tiny_files("qwen25_small")[1],
+        tmp_path / "out.gguf",
+        exit_code=143,
+    )
+    assert names(tmp_path) == []
+
+
 def test_a_killed_run_leaves_no_file_of_that_name(tiny_files: Files, tmp_path: Path) -> None:
     run(
         AT_A_PIECE
