@@ -46,6 +46,7 @@ class HubServer:
         cut: The first so many bytes of a file are sent, then the connection ends; once.
         cut_always: The same for every request.
         wrong: Files of which other bytes are sent.
+        page: Sent in place of every file, where it is not empty, as by a proxy.
         ignores_range: Sends files from their start whatever is asked.
         status: Answers everything so, if it is not 0.
         listed: Names to put into the list of files beside the true ones.
@@ -59,6 +60,7 @@ class HubServer:
     cut: int = 0
     cut_always: bool = False
     wrong: set[str] = field(default_factory=set)
+    page: bytes = b""
     ignores_range: bool = False
     status: int = 0
     listed: list[str] = field(default_factory=list)
@@ -179,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _storage(self, repo: str, commit: str, name: str, with_body: bool) -> None:
         hub = self.hub
-        raw = hub.commits[commit][1][name]
+        raw = hub.page or hub.commits[commit][1][name]
         if name in hub.wrong:
             raw = raw[:-1] + bytes([raw[-1] ^ 1])
         wanted = self.headers.get("Range")

@@ -87,7 +87,7 @@ class Storage:
         """The commit's files as noted; None if it was never listed."""
         try:
             files = self._notes(commit)["files"]
-            return {name: Entry(size, oid) for name, (size, oid) in files.items()}
+            return {name: Entry.of(size, oid) for name, (size, oid) in files.items()}
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
@@ -126,14 +126,14 @@ class Storage:
             raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from error
         if oid and found != oid:
             raise ModelLoadError(
-                f"{path}: the file is damaged: its hash is {found} and {oid} is right; "
+                f"{path.resolve()}: the file is damaged: its hash is {found} and {oid} is right; "
                 "delete it to load it again"
             )
         self._note(commit, {"checked": {**checked, name: [sha256, *stamp]}})
         return sha256
 
     def _notes(self, commit: str) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             notes = json.loads(self._notes_path(commit).read_bytes())
             if isinstance(notes, dict) and isinstance(notes.get("checked"), dict):
                 return notes

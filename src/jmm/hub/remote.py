@@ -25,7 +25,8 @@ from jmm.progress import progress_bar
 RETRIES = 3
 _PAUSE_S = 1.0
 _CHUNK = 1 << 20
-_ID = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}")
+_LONGEST_NAME = 255  # bytes, of most file systems
+_ID = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*")
 
 _logger = logging.getLogger("jmm")
@@ -203,6 +204,9 @@ class Remote:
                     utils.hf_raise_for_status(response)
                     # some servers send a file from its start only
                     skip = start if response.status_code != 206 else 0
+                    length, right = response.headers.get("Content-Length"), size - start + skip
+                    if length not in (None, str(right)):  # a page of a proxy, for example
+                        raise ConnectionError(f"it has {length} bytes and {right} are right")
                     for received in response.iter_raw():
                         chunk = received[skip:]
                         skip -= len(received) - len(chunk)
@@ -256,7 +260,10 @@ def is_plain(name: object) -> bool:
     """Whether a name that a server gives leads to a place inside the repo's folder."""
     if not isinstance(name, str) or not name or "\\" in name or not name.isprintable():
         return False
-    return all(part not in ("", ".", "..") for part in name.split("/"))
+    return all(
+        part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME
+        for part in name.split("/")
+    )
 
 
 def _is_passing(error: Exception) -> bool:
