@@ -450,11 +450,26 @@ def test_index_that_names_what_is_not_there(tmp_path: Path) -> None:
         assert words in str(caught.value)
 
 
-def test_numbers_that_f16_cannot_hold(folder: Path, tmp_path: Path) -> None:
-    poke(UP, 1e6)(folder)
-    with pytest.raises(ModelLoadError, match="above 65,504; bf16 or f32 holds them"):
-        convert(folder, tmp_path / "out", text_type="f16")
+@pytest.mark.parametrize(("kind", "most"), [("f16", 65_504), ("q8_0", 8_319_008)])
+def test_numbers_that_a_type_cannot_hold(
+    kind: Any, most: int, folder: Path, tmp_path: Path
+) -> None:
+    poke(UP, -2 * most)(folder)
+    with pytest.raises(ModelLoadError, match=f"above {most:,}; bf16 or f32 holds them"):
+        convert(folder, tmp_path / "out", text_type=kind)
     convert(folder, tmp_path / "out", text_type="bf16")
+    poke(UP, most)(folder)
+    out = convert(folder, tmp_path / kind, text_type=kind)
+    written = tensors(out / "text.gguf")["blk.1.ffn_up.weight"][1]
+    assert written[-1, -1] == most
+
+
+def test_an_adapter_that_overflows_its_weights(folder: Path, tmp_path: Path) -> None:
+    adapters(lambda pairs: pairs[LORA].__imul__(1e4))(folder)
+    setting("adapters/adapter_config.json", "lora_alpha", 1e38)(folder)
+    with pytest.raises(ModelLoadError, match="exceeds float32 once the adapter is added"):
+        convert(folder, tmp_path / "out", merge="code")
+    assert [path.name for path in tmp_path.iterdir()] == ["jina"]
 
 
 # --- arguments and the folder ---

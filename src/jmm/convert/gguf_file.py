@@ -38,6 +38,7 @@ _ALWAYS_F32 = ("multi_vector_", "v.position_embd.")
 _Q8_0_BLOCK = 32
 _PIECE = 1 << 22  # elements: 16 MiB as float32
 _F16_MAX = float(np.finfo(np.float16).max)
+_MOST = {"F16": _F16_MAX, "Q8_0": 127 * _F16_MAX}  # a block's scale is its greatest number / 127
 
 
 @dataclass(frozen=True)
@@ -81,21 +82,25 @@ class Entry:
         """Its data, converted.
 
         Raises:
-            ModelLoadError: The source holds NaN, infinity, or what float16 cannot hold.
+            ModelLoadError: The source holds NaN, infinity, or more than the type can hold.
         """
         qtype = gguf.GGMLQuantizationType[self.dtype]
         for first, stored in self.source.pieces(*self.rows, _PIECE):
             values = self.source.widen(stored)
             if self.change is not None:
                 high, low = self.change
-                values = values + high[first : first + len(values)] @ low
+                with np.errstate(over="ignore", invalid="ignore"):
+                    values = values + high[first : first + len(values)] @ low
+                if not np.isfinite(values).all():
+                    raise self.source.fail("exceeds float32 once the adapter is added")
             elif self.dtype == self.source.dtype and self.frame is None:
                 yield stored
                 continue
             if self.frame is not None:
                 values = np.ascontiguousarray(values[:, :, self.frame])
-            if self.dtype == "F16" and np.abs(values).max() > _F16_MAX:
-                raise self.source.fail(f"has numbers above {_F16_MAX:,.0f}; bf16 or f32 holds them")
+            most = _MOST.get(self.dtype, math.inf)
+            if np.abs(values).max() > most:
+                raise self.source.fail(f"has numbers above {most:,.0f}; bf16 or f32 holds them")
             yield gguf.quants.quantize(values, qtype)
 
 
