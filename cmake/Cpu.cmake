@@ -1,10 +1,9 @@
-# jmm._cpu: tells the instruction sets that each build of jmm._core needs, without needing them.
-
+# Which instruction sets a build of jmm._core needs.
 
 # As the compiler names them in its macros. Tiles are left out: ggml asks before it uses them.
-set(JMM_INSTRUCTION_SETS SSE3 SSSE3 SSE4_1 SSE4_2 POPCNT MOVBE LZCNT BMI BMI2 AVX F16C FMA AVX2 AVXVNNI GFNI
-    AVX512F AVX512CD AVX512BW AVX512DQ AVX512VL AVX512IFMA AVX512VBMI AVX512VBMI2 AVX512VNNI
-    AVX512BITALG AVX512VPOPCNTDQ AVX512BF16 AVX512FP16)
+set(JMM_INSTRUCTION_SETS SSE3 SSSE3 SSE4_1 SSE4_2 POPCNT MOVBE LZCNT BMI BMI2 AVX F16C FMA
+    AVX2 AVXVNNI GFNI AVX512F AVX512CD AVX512BW AVX512DQ AVX512VL AVX512IFMA AVX512VBMI
+    AVX512VBMI2 AVX512VNNI AVX512BITALG AVX512VPOPCNTDQ AVX512BF16 AVX512FP16)
 
 # jmm_instruction_sets(<result> <compiler option>...): what ggml-cpu needs, with further options.
 function(jmm_instruction_sets result)

@@ -64,6 +64,7 @@ if(JMM_LEVELS AND levels MATCHES "^avx2:" AND CMAKE_SYSTEM_NAME STREQUAL "Linux"
 endif()
 message(STATUS "native module for ${levels}")
 
+# jmm._cpu tells them to jmm/cpu.py, and needs none of the instruction sets itself.
 file(CONFIGURE OUTPUT jmm_levels.h CONTENT "#define JMM_LEVELS \"${levels}\"\n" @ONLY)
 python_add_library(_cpu MODULE WITH_SOABI src/jmm/_cpu.c)
 target_include_directories(_cpu PRIVATE ${CMAKE_CURRENT_BINARY_DIR})

@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int8_t, uint32_t, uint64_t
 from libcpp cimport bool
 
 from jmm._ggml cimport (
-    ggml_abort_callback, ggml_backend_dev_t, ggml_backend_sched_eval_callback, ggml_log_callback, ggml_threadpool,
-    ggml_type,
+    ggml_abort_callback, ggml_backend_dev_t, ggml_backend_sched_eval_callback, ggml_log_callback,
+    ggml_threadpool, ggml_type,
 )
 
 cdef extern from "llama.h" nogil:

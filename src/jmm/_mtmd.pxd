@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, uint32_t
 from libcpp cimport bool
 
 from jmm._ggml cimport (
-    ggml_abort_callback, ggml_backend_dev_t, ggml_backend_sched_eval_callback, ggml_log_callback, ggml_threadpool,
+    ggml_abort_callback, ggml_backend_dev_t, ggml_backend_sched_eval_callback, ggml_log_callback,
+    ggml_threadpool,
 )
 from jmm._llama cimport llama_model, llama_pos, llama_progress_callback, llama_token
 

@@ -284,7 +284,7 @@ class Header:
         if (
             not isinstance(values, list)
             or len(values) != _CHANNELS
-            or not all(above < value and _is_moderate(value) for value in values)
+            or not all(above < value and is_moderate(value) for value in values)
         ):
             raise self.fail(
                 f"{key} is {values!r}; three numbers above {above:g}, of a size from 1e-6 to 1e6, "
@@ -299,7 +299,8 @@ class Header:
         return value
 
 
-def _is_moderate(value: float) -> bool:
+def is_moderate(value: float) -> bool:
+    """Whether no pixel can leave float32's range by this mean or deviation."""
     return value == 0 or 1e-6 <= abs(value) <= 1e6
 
 

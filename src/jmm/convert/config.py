@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from jmm.checkpoint import is_moderate
 from jmm.convert.json_file import Section, is_number, read
 from jmm.errors import ModelLoadError
 
@@ -313,7 +314,7 @@ def read_pictures(folder: Path) -> PictureConfig:
 def _three(values: Section, key: str, *, positive: bool) -> list[float]:
     found = values.values.get(key)
     numbers = found if isinstance(found, list) and all(map(is_number, found)) else []
-    sized = all(n == 0 or 1e-6 <= abs(n) <= 1e6 for n in numbers)
+    sized = all(map(is_moderate, numbers))
     if len(numbers) != _CHANNELS or not sized or (positive and min(numbers) <= 0):
         above = " above 0" if positive else ""
         raise values.fail(key, f"three numbers{above}, of a size from 1e-6 to 1e6, are needed")
