@@ -19,6 +19,7 @@ from jmm.call import Call, Vectors
 from jmm.errors import InputError, OutOfMemoryError
 from jmm.files import ModelFiles
 from jmm.fingerprint import vector_fingerprint
+from jmm.gguf_header import projector_type
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource
 from jmm.kinds import Kind, Kinds
 from jmm.pictures import Reader, VisionTokens, is_picture
@@ -150,7 +151,11 @@ class Embedder:
             max_pixels = bundle.own("max_pixels", max_pixels)
         self._files = ModelFiles.read(model, mmproj, adapters, projector)
         tower = self._files.mmproj
-        self._choice = profiles.choose(self._files.text.metadata, profile)
+        self._choice = profiles.choose(
+            self._files.text.metadata,
+            profile,
+            None if tower is None else projector_type(tower.metadata),
+        )
         self._profile = self._choice.profile
         if bundle.dims:
             self._profile = replace(self._profile, dims=bundle.dims)

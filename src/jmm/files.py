@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from jmm import _core, checkpoint, projector
+from jmm import _core, projector
 from jmm.errors import InputError
+from jmm.gguf_header import Header, check_adapter, check_mmproj, check_readable, check_text
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -26,9 +27,9 @@ class ModelFiles:
         fingerprint: Of the vision tower, empty without one.
     """
 
-    text: checkpoint.Header
-    mmproj: checkpoint.Header | None = None
-    adapters: Mapping[str, checkpoint.Header] = field(default_factory=dict)
+    text: Header
+    mmproj: Header | None = None
+    adapters: Mapping[str, Header] = field(default_factory=dict)
     projectors: Mapping[str | None, projector.Projector] = field(default_factory=dict)
     fingerprint: str = ""
 
@@ -48,10 +49,10 @@ class ModelFiles:
         """
         first = read_header(model)
         text = first.joined(read_header(path) for path in first.part_paths())
-        checkpoint.check_text(text)
+        check_text(text)
         tower = None if mmproj is None else read_header(mmproj)
         if tower is not None:
-            checkpoint.check_mmproj(tower, text)
+            check_mmproj(tower, text)
         loras = _read_adapters(adapters, text)
         if projector_path is None:
             found = projector.find(text, tower)
@@ -78,7 +79,7 @@ class ModelFiles:
         return sum(os.path.getsize(path) for path in paths)
 
 
-def read_header(path: Path) -> checkpoint.Header:
+def read_header(path: Path) -> Header:
     """Reads the header of a GGUF file.
 
     Raises:
@@ -89,26 +90,22 @@ def read_header(path: Path) -> checkpoint.Header:
         name = os.fsdecode(path)
     except TypeError:
         raise InputError(f"a model is the path of a file, and this is {path!r}") from None
-    checkpoint.check_readable(name)
-    return checkpoint.Header.of(name, *_core.read_gguf(name))
+    check_readable(name)
+    return Header.of(name, *_core.read_gguf(name))
 
 
-def _read_adapters(
-    adapters: Mapping[str, Path] | None, text: checkpoint.Header
-) -> dict[str, checkpoint.Header]:
+def _read_adapters(adapters: Mapping[str, Path] | None, text: Header) -> dict[str, Header]:
     if adapters is None:
         return {}
     if not isinstance(adapters, Mapping) or not all(isinstance(task, str) for task in adapters):
         raise InputError(f"adapters is {adapters!r}; a dict from task to path is needed")
     headers = {task: read_header(path) for task, path in adapters.items()}
     for header in headers.values():
-        checkpoint.check_adapter(header, text)
+        check_adapter(header, text)
     return headers
 
 
-def _check_projector(
-    found: projector.Projector, text: checkpoint.Header, path: Path | None
-) -> None:
+def _check_projector(found: projector.Projector, text: Header, path: Path | None) -> None:
     n_embd = text.metadata.get(f"{text.architecture}.embedding_length")
     if found.weight.shape[0] != n_embd:
         raise text.fail(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from jmm import cgroup
-from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import OutOfMemoryError
+from jmm.gguf_header import MERGE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

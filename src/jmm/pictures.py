@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import ContextOverflowError, InputError
+from jmm.gguf_header import MERGE_SIZE
 from jmm.images import is_image, to_rgb
 from jmm.profiles import Tile, Tiled
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from jmm import arguments, preprocess
-from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import InputError
+from jmm.gguf_header import MERGE_SIZE
 from jmm.tiles import TileProcessor
 
 if TYPE_CHECKING:

@@ -405,6 +405,12 @@ PLAIN_TEXT = Profile(
     add_special=True,
 )
 
+# Families of llama.cpp's other language models: a picture is the tokens around its tiles.
+GEMMA3 = replace(PLAIN_TEXT, name="gemma3")
+IDEFICS3 = replace(PLAIN_TEXT, name="idefics3")
+LLAVA = replace(PLAIN_TEXT, name="llava")
+INTERNVL = replace(PLAIN_TEXT, name="internvl")
+
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -418,6 +424,10 @@ PROFILES = {
         QWEN3_VL_EMBEDDING,
         EMBEDDINGGEMMA,
         EMBEDDINGGEMMA2,
+        GEMMA3,
+        IDEFICS3,
+        LLAVA,
+        INTERNVL,
         PLAIN_TEXT,
     )
 }
@@ -437,6 +447,7 @@ _BY_ARCHITECTURE = {
     "gemma-embedding": EMBEDDINGGEMMA,
     "gemma-embedding2": EMBEDDINGGEMMA2,
 }
+_BY_TOWER = {"gemma3": GEMMA3, "idefics3": IDEFICS3, "mlp": LLAVA, "internvl": INTERNVL}
 
 # llama.h's enum llama_pooling_type, which converters write; others are no pooling of rows.
 _POOLING_TYPES: Mapping[object, Pooling] = {1: "mean", 2: "cls", 3: "last"}
@@ -450,12 +461,13 @@ class Choice:
     reason: str = field(compare=False)
 
 
-def choose(metadata: Metadata, name: str | None = None) -> Choice:
+def choose(metadata: Metadata, name: str | None = None, tower: str | None = None) -> Choice:
     """Picks the profile of a model.
 
     Args:
         metadata: Of the text GGUF: ``{key: value}``.
         name: A profile's name, which decides alone.
+        tower: Kind of the vision tower's projector, None without a tower.
 
     Returns:
         The profile, with the reason in a few words.
@@ -481,10 +493,12 @@ def choose(metadata: Metadata, name: str | None = None) -> Choice:
     if architecture in _BY_ARCHITECTURE:
         profile = _BY_ARCHITECTURE[architecture]
         return Choice(profile, f"general.architecture is {architecture!r}")
-    pooling = _POOLING_TYPES.get(metadata.get(f"{architecture}.pooling_type"), "mean")
+    profile, reason = PLAIN_TEXT, f"no other profile is known for architecture {architecture!r}"
+    if tower in _BY_TOWER:
+        profile, reason = _BY_TOWER[tower], f"the vision tower is of kind {tower!r}"
+    pooling = _POOLING_TYPES.get(metadata.get(f"{architecture}.pooling_type"), profile.pooling)
     return Choice(
-        PLAIN_TEXT if pooling == "mean" else replace(PLAIN_TEXT, pooling=pooling),
-        f"no other profile is known for architecture {architecture!r}",
+        profile if pooling == profile.pooling else replace(profile, pooling=pooling), reason
     )
 
 

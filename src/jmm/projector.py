@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jmm.checkpoint import PROJECTOR_WEIGHT as WEIGHT
 from jmm.errors import InputError
+from jmm.gguf_header import PROJECTOR_WEIGHT as WEIGHT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from jmm.checkpoint import Header
+    from jmm.gguf_header import Header
 
 BIAS = "multi_vector_projector.bias"
 

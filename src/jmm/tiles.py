@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from PIL import Image
 
-from jmm.checkpoint import gemma4_sizes, tile_tokens
 from jmm.errors import InputError, OutOfMemoryError
+from jmm.gguf_header import gemma4_sizes, projector_type, tile_tokens
 from jmm.preprocess import MAX_ASPECT_RATIO, normalise
 from jmm.profiles import Special, Tile, Tiled
 
@@ -99,9 +99,7 @@ class TileProcessor:
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> TileProcessor | None:
         """The processor of an mmproj file; None if its tower takes no tiles."""
-        projector = metadata.get("clip.projector_type") or metadata.get(
-            "clip.vision.projector_type"
-        )
+        projector = projector_type(metadata)
         family = FAMILIES.get(str(projector))
         if family is None:
             return None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm.checkpoint import MERGE_SIZE
 from jmm.errors import InputError, NonFiniteError
+from jmm.gguf_header import MERGE_SIZE
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm import _core, arguments, checkpoint, memory, profiles, runtime
+from jmm import _core, arguments, memory, profiles, runtime
 from jmm import bundle as bundles
 from jmm.ahead import map_ahead
 from jmm.errors import DecodeError, InputError, NonFiniteError
 from jmm.files import read_header
+from jmm.gguf_header import check_mmproj
 from jmm.images import MAX_IMAGE_PIXELS, ImageSource, is_image
 from jmm.kinds import READER_THREADS
 from jmm.pictures import Reader, VisionTokens, n_bytes
@@ -104,7 +105,7 @@ class VisionEncoder:
             min_pixels = bundle.own("min_pixels", min_pixels)
             max_pixels = bundle.own("max_pixels", max_pixels)
         header = read_header(mmproj)
-        checkpoint.check_mmproj(header)
+        check_mmproj(header)
         choice = profiles.choose_vision(header.metadata, profile)
         self._path = header.path
         self._profile = choice.profile

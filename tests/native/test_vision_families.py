@@ -104,6 +104,12 @@ def test_picture(name: str, key: str, files: Files) -> None:
     assert np.abs(vector - case.pooled).max() <= exactness.COMPONENT
 
 
+def test_profile(name: str, embedder: Embedder) -> None:
+    named = {"smolvlm": "idefics3", "embeddinggemma2_vision": "embeddinggemma2"}.get(name, name)
+    assert embedder.profile.name == named
+    assert embedder.profile.pooling == "mean"
+
+
 def test_company_moves_no_component_further(embedder: Embedder) -> None:
     items = ["a text", tiny.pixels(100, 70), tiny.pixels(60, 170), "two words", tiny.pixels(56, 56)]
     alone = np.stack([embedder.encode_document([item])[0] for item in items])

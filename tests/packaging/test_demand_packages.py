@@ -1,4 +1,4 @@
-"""``pytest --demand-packages`` fails where a test was skipped for a package that is missing."""
+"""Our options of pytest: what lacks a package fails, what has passed is left out."""
 
 from __future__ import annotations
 
@@ -59,3 +59,22 @@ def test_exit_codes(tmp_path: Path) -> None:
         "test_lacking.py::test_says_so",
         "test_module.py",
     ]
+
+
+def test_passed_tests_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "test_fine.py").write_text(FINE)
+    file = tmp_path / "passed"
+    (tmp_path / "test_later.py").write_text("def test_later(): pass\n")
+    assert run(tmp_path, "test_fine.py", f"--passed={file}")[0] == 0
+    assert file.read_text().splitlines() == ["test_fine.py::test_passes"]
+    assert run(tmp_path, f"--passed={file}", "--demand-packages")[0] == 0
+    added = file.read_text().splitlines()[1:]
+    assert added == ["test_later.py::test_later"]
+
+
+def test_the_script_gives_the_file_as_no_path() -> None:
+    """pytest takes an option's value that is a path of its own for a folder of tests."""
+    script = TESTS.parent / ".ci" / "run"
+    lines = [line for line in script.read_text(encoding="utf-8").splitlines() if "--passed" in line]
+    assert len(lines) == 2
+    assert all('--passed="$scratch/passed"' in line for line in lines)

@@ -22,6 +22,7 @@ LAYERS = {
     "_cpu": ERRORS,
     "vectors": PURE_LAYER,
     "demo": PURE_LAYER,
+    "gguf_header": PURE_LAYER,
     "images": PURE_LAYER,
     "arguments": 2,
     "hub": 2,

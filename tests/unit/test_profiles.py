@@ -191,6 +191,22 @@ def test_any_other_model_reads_text(metadata: dict[str, str]) -> None:
     assert repr(metadata.get("general.architecture")) in choice.reason
 
 
+@pytest.mark.parametrize(
+    ("tower", "name"),
+    [("gemma3", "gemma3"), ("idefics3", "idefics3"), ("mlp", "llava"), ("internvl", "internvl")],
+)
+def test_chosen_by_the_vision_tower(tower: str, name: str) -> None:
+    choice = choose({"general.architecture": "llama"}, tower=tower)
+    assert choice.profile is PROFILES[name]
+    assert choice.reason == f"the vision tower is of kind {tower!r}"
+    last = choose({"general.architecture": "llama", "llama.pooling_type": 3}, tower=tower)
+    assert (last.profile.name, last.profile.pooling) == (name, "last")
+
+
+def test_the_architecture_goes_before_the_tower() -> None:
+    assert choose({"general.architecture": "qwen2vl"}, tower="mlp").profile is QWEN_VL
+
+
 @pytest.mark.parametrize("name", ["jina", "", 5, []])
 def test_unknown_name(name: object) -> None:
     with pytest.raises(InputError) as caught:

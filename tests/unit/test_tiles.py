@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from jmm import _core
-from jmm.checkpoint import Header, check_mmproj, check_text
 from jmm.errors import InputError, ModelLoadError
+from jmm.gguf_header import Header, check_mmproj, check_text
 from jmm.pictures import n_bytes
 from jmm.profiles import Tile
 from jmm.tiles import TileProcessor
@@ -103,6 +103,22 @@ def test_numbers(keys: dict[str, Any], message: str, headers: Headers) -> None:
     text, tower = headers("smolvlm")
     with pytest.raises(ModelLoadError, match=message):
         check_mmproj(changed(tower, **keys), text)
+
+
+@pytest.mark.parametrize(("width", "n_layer"), [(768, 11), (1024, 23), (1280, 31)])
+def test_llava_without_clips_last_layer(width: int, n_layer: int, headers: Headers) -> None:
+    _, tower = headers("llava")
+    n_embd = tower.metadata["clip.vision.embedding_length"]
+    wider = {
+        name: tuple(width if n == n_embd else 4 * width if n == 4 * n_embd else n for n in shape)
+        for name, shape in tower.shapes.items()
+    }
+    keys = {"embedding_length": width, "attention__head_count": 4, "block_count": n_layer}
+    cut = replace(changed(tower, **keys), shapes=wider)
+    with pytest.raises(ModelLoadError, match=f"block_count is {n_layer}; .* has {n_layer + 1}"):
+        check_mmproj(cut)
+    with pytest.raises(ModelLoadError, match=r"tensor v\.blk\.\d+\..* is missing"):
+        check_mmproj(replace(changed(tower, **{**keys, "block_count": n_layer + 1}), shapes=wider))
 
 
 def test_a_language_model_of_another_kind(headers: Headers) -> None:

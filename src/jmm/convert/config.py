@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from jmm.checkpoint import is_moderate
 from jmm.convert.json_file import Section, is_number, read
 from jmm.errors import ModelLoadError
+from jmm.gguf_header import is_moderate
 
 if TYPE_CHECKING:
     from pathlib import Path

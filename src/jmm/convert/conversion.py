@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import gguf
 
 from jmm import arguments, bundle, profiles
-from jmm.checkpoint import MERGE_SIZE
 from jmm.convert import adapters, config, gguf_file, layout, output, tensors, tokenizer
 from jmm.convert.adapters import Adapters
 from jmm.convert.config import Config, PictureConfig
@@ -22,6 +21,7 @@ from jmm.convert.gguf_file import Entry, FileType
 from jmm.convert.tensors import Tensor
 from jmm.errors import InputError, ModelLoadError
 from jmm.files import ModelFiles
+from jmm.gguf_header import MERGE_SIZE
 from jmm.progress import progress_bar
 
 Type: TypeAlias = Literal["auto", "f32", "f16", "bf16", "q8_0"]

@@ -20,8 +20,8 @@ from jmm.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jmm.checkpoint import Header
     from jmm.doctor.graph import Peak
+    from jmm.gguf_header import Header
 
 Path = str | os.PathLike[str]
 

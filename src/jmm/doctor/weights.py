@@ -15,7 +15,7 @@ from jmm import _core
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from jmm.checkpoint import Header
+    from jmm.gguf_header import Header
 
 BLOCK_BYTES = 2**22
 """About so much of a file is in memory at a time."""

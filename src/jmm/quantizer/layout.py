@@ -17,7 +17,7 @@ from jmm.errors import ModelLoadError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jmm.checkpoint import Header
+    from jmm.gguf_header import Header
 
 VERSION = 3
 _FIRST_KEY = 24

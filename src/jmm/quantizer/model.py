@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from jmm import arguments, files, runtime
-from jmm.checkpoint import Header
 from jmm.errors import InputError
+from jmm.gguf_header import Header
 from jmm.progress import progress_bar
 from jmm.quantizer import writer
 from jmm.quantizer.layout import Layout, read_layout, tensors_start

@@ -15,7 +15,7 @@ from jmm.quantizer import layout
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jmm.checkpoint import Header
+    from jmm.gguf_header import Header
 
 # Language models whose graph has nothing but the activation between the matrices and takes their
 # width for nothing else. Other graphs normalise the inner row, keep its greatest values alone, or

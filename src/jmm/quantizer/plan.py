@@ -7,15 +7,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from jmm import _core, checkpoint
+from jmm import _core
 from jmm.errors import InputError
+from jmm.gguf_header import check_mmproj, check_text
 from jmm.quantizer import layout, padding
 from jmm.quantizer.layout import TYPES, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from jmm.checkpoint import Header
+    from jmm.gguf_header import Header
     from jmm.quantizer.layout import Layout
 
 FILE_TYPES = _core.file_types()
@@ -69,9 +70,9 @@ def make_plan(
     """
     number, base = FILE_TYPES[file_type]
     if header.architecture == "clip":
-        checkpoint.check_mmproj(header)
+        check_mmproj(header)
     else:
-        checkpoint.check_text(header)
+        check_text(header)
     shapes = {tensor.name: tensor.shape for tensor in found.tensors}
     layers, multiple = padding.find(header), math.lcm(TYPES[base][1], ffn_multiple)
     narrow = [layer for layer in layers if layer.width % multiple]

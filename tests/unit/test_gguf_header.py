@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jmm import _core
-from jmm.checkpoint import Header, check_mmproj, check_readable, check_text
 from jmm.errors import ModelLoadError
+from jmm.gguf_header import Header, check_mmproj, check_readable, check_text
 
 TEXT = {
     "general.architecture": ("str", "qwen2vl"),
