@@ -2,9 +2,10 @@
 
     python benchmarks/bench_checkpoint.py [--layers full] [--output FILE]
 
-Writes a checkpoint of jina-embeddings-v4's layout and dimensions with random bfloat16 weights,
-without adapters, then converts it, quantizes both files and embeds one page, each step in a process
-of its own. Needs 21 GB of free disk with all layers; what was written is removed at the end.
+Writes a checkpoint of jina-embeddings-v4's layout and dimensions with random bfloat16 weights, its
+projector and the adapters of its three tasks, then converts it, quantizes both files and embeds one
+page, each step in a process of its own. Needs 22 GB of free disk with all layers; what was written
+is removed at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +31,65 @@ from support.tiny import TinyModel
 
 PIECE = 2**22  # weights that are drawn at once
 PAGE = (2339, 1654)  # A4 at 200 dpi
+PROJECTOR_DIM = 128
+DIMS = (128, 256, 512, 1024)  # and the whole vector
+RANK = ALPHA = 32
 
 EMBED = """
 import sys, numpy as np
 from jmm import Embedder
 page = np.random.default_rng(0).integers(0, 256, ({height}, {width}, 3), np.uint8)
-with Embedder(*sys.argv[1:], profile="jina-embeddings-v4") as embedder:
-    vector = embedder.encode_images(page)
-assert np.isfinite(vector).all() and abs(np.linalg.norm(vector) - 1) < 1e-5
+text, mmproj, *adapters = sys.argv[1:]
+tasks = dict(zip({tasks}, adapters, strict=True))
+with Embedder(text, mmproj, adapters=tasks, profile="jina-embeddings-v4") as embedder:
+    vector, tokens = embedder.encode_images(page, multi_vector="both")
+assert tokens.shape[1] == {projector_dim}, tokens.shape
+for rows in (vector[None], tokens):
+    assert np.isfinite(rows).all() and np.abs(np.linalg.norm(rows, axis=1) - 1).max() < 1e-5
 """
 
 
 def write_checkpoint(model: TinyModel, folder: Path) -> None:
     """Writes the folder that `jmm convert` reads, piece by piece."""
     shapes = dict(Weights(model).shapes())
-    for name, values in checkpoint.projector(model).items():
-        shapes[name] = values.shape
+    adapters = {}
+    for module in [*checkpoint.lora_modules(shapes), checkpoint.PROJECTOR]:
+        n_out, n_in = shapes.get(f"{module}.weight", (PROJECTOR_DIM, model.hidden))
+        for task in checkpoint.TASKS:
+            name = f"base_model.model.{module}.lora_{{}}.{task}.weight"
+            adapters |= {name.format("A"): (RANK, n_in), name.format("B"): (n_out, RANK)}
+    shapes[f"{checkpoint.PROJECTOR}.weight"] = (PROJECTOR_DIM, model.hidden)
+    shapes[f"{checkpoint.PROJECTOR}.bias"] = (PROJECTOR_DIM,)
+    named = {checkpoint.rename(name, checkpoint.JINA): shape for name, shape in shapes.items()}
+    rng = np.random.Generator(np.random.SFC64(model.seed))
+    (folder / "adapters").mkdir()
+    write_weights(named, folder / "model.safetensors", rng)
+    write_weights(adapters, folder / "adapters" / "adapter_model.safetensors", rng)
+    ranks = {"r": RANK, "lora_alpha": ALPHA}
+    legal = [*(dim for dim in DIMS if dim < model.hidden), model.hidden]
+    dims = {"multi_vector_projector_dim": PROJECTOR_DIM, "matryoshka_dims": legal}
+    for name, settings in {
+        "adapters/adapter_config": checkpoint.ADAPTER_CONFIG | ranks,
+        "config": checkpoint.config(model, checkpoint.JINA) | dims,
+        "tokenizer": checkpoint.tokenizer(model),
+        "tokenizer_config": checkpoint.TOKENIZER_CONFIG,
+        "preprocessor_config": checkpoint.PREPROCESSOR,
+    }.items():
+        checkpoint.write_json(folder / f"{name}.json", settings)
+
+
+def write_weights(
+    shapes: Mapping[str, tuple[int, ...]], path: Path, rng: np.random.Generator
+) -> None:
+    """Writes random bfloat16 weights as safetensors."""
     head: dict[str, Any] = {}
     end = 0
     for name, shape in shapes.items():
         start, end = end, end + 2 * int(np.prod(shape))
-        head[checkpoint.rename(name, checkpoint.JINA)] = {
-            "dtype": "BF16",
-            "shape": list(shape),
-            "data_offsets": [start, end],
-        }
-    rng = np.random.Generator(np.random.SFC64(model.seed))
+        head[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [start, end]}
     encoded = json.dumps(head).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with (folder / "model.safetensors").open("wb") as file:
+    with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for shape in shapes.values():
             n_left = int(np.prod(shape))
@@ -69,10 +101,6 @@ def write_checkpoint(model: TinyModel, folder: Path) -> None:
                 bits = (values + np.float32(mean)).view(np.uint32) >> 16
                 bits.astype("<u2").tofile(file)
                 n_left -= n
-    checkpoint.write_json(folder / "config.json", checkpoint.config(model, checkpoint.JINA))
-    checkpoint.write_json(folder / "tokenizer.json", checkpoint.tokenizer(model))
-    checkpoint.write_json(folder / "tokenizer_config.json", checkpoint.TOKENIZER_CONFIG)
-    checkpoint.write_json(folder / "preprocessor_config.json", checkpoint.PREPROCESSOR)
 
 
 def measured(*command: object) -> dict[str, float]:
@@ -93,7 +121,7 @@ def measured(*command: object) -> dict[str, float]:
 def steps(folder: Path) -> dict[str, dict[str, float]]:
     source, out = folder / "checkpoint", folder / "out"
     jmm = ("-m", "jmm")
-    found = {"convert": measured(*jmm, "convert", source, out, "--no-adapters", "--quiet")}
+    found = {"convert": measured(*jmm, "convert", source, out, "--quiet")}
     found["convert"]["bytes"] = sum(path.stat().st_size for path in out.iterdir())
     files = json.loads((out / "jmm.json").read_text())
     text, mmproj = out / files["model"], out / files["mmproj"]
@@ -101,10 +129,16 @@ def steps(folder: Path) -> dict[str, dict[str, float]]:
         target = folder / f"{path.stem}-{file_type}.gguf"
         step = measured(*jmm, "quantize", path, target, "--type", file_type, "--quiet")
         found[f"quantize {path.stem} to {file_type}"] = step | {"bytes": target.stat().st_size}
-    program = EMBED.format(height=PAGE[0], width=PAGE[1])
+    adapters = [out / files["adapters"][task] for task in checkpoint.TASKS]
+    program = EMBED.format(
+        height=PAGE[0],
+        width=PAGE[1],
+        tasks=checkpoint.TASKS,
+        projector_dim=PROJECTOR_DIM,
+    )
     small = [folder / f"{text.stem}-q4_k_m.gguf", folder / f"{mmproj.stem}-q8_0.gguf"]
-    found["load, one page, q4_k_m + q8_0"] = measured("-c", program, *small)
-    found["load, one page, bf16"] = measured("-c", program, text, mmproj)
+    found["load, one page, q4_k_m + q8_0"] = measured("-c", program, *small, *adapters)
+    found["load, one page, bf16"] = measured("-c", program, text, mmproj, *adapters)
     return found
 
 
@@ -135,7 +169,7 @@ def main() -> None:
         folder = Path(name)
         (folder / "checkpoint").mkdir()
         write_checkpoint(model, folder / "checkpoint")
-        size = (folder / "checkpoint" / "model.safetensors").stat().st_size
+        size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
         report |= {"checkpoint_bytes": size, "steps": steps(folder)}
     options.keep(arguments, report)
     print(tables(report))

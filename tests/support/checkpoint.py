@@ -13,7 +13,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -134,10 +134,15 @@ def projector(model: TinyModel) -> Weights:
     }
 
 
+def lora_modules(names: Iterable[str]) -> list[str]:
+    """The language model's modules that adapters change, of all weights' names."""
+    base = [name.removesuffix(".weight") for name in names if name.endswith("_proj.weight")]
+    return [name for name in base if ".visual." not in name]
+
+
 def lora(model: TinyModel, task: str, weights: Weights) -> dict[str, tuple[Any, Any]]:
     """``{module: (A, B)}`` of one task; a module is named as in ``weights``, without ".weight"."""
-    base = [name.removesuffix(".weight") for name in weights if name.endswith("_proj.weight")]
-    text = [name for name in base if ".visual." not in name]
+    text = lora_modules(weights)
     assert len(text) == len(MODULES) * model.layers
     pairs = {}
     for i, module in enumerate([*text, PROJECTOR]):

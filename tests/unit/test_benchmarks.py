@@ -430,13 +430,14 @@ def test_a_written_checkpoint_converts(tmp_path: Path) -> None:
     source, out = tmp_path / "checkpoint", tmp_path / "out"
     source.mkdir()
     bench_checkpoint.write_checkpoint(tiny.MODELS["qwen25_small"], source)
-    step = bench_checkpoint.measured(
-        *("-m", "jmm", "convert", source, out, "--no-adapters", "--quiet")
-    )
+    step = bench_checkpoint.measured(*("-m", "jmm", "convert", source, out, "--quiet"))
     assert step["peak"] > step["processor"] > 0
     with Embedder(out, n_threads=1) as embedder:
-        assert np.isfinite(embedder.encode_images(tiny.picture(4, 6))).all()
-        assert embedder.multi_vector_dim == checkpoint.PROJECTOR_DIM
+        vector, tokens = embedder.encode_images(tiny.picture(4, 6), multi_vector="both")
+        assert np.isfinite(vector).all()
+        assert np.isfinite(tokens).all()
+        assert embedder.multi_vector_dim == tokens.shape[1] == bench_checkpoint.PROJECTOR_DIM
+        assert tuple(embedder.info["tasks"]) == checkpoint.TASKS
 
 
 def test_growth_is_a_slope_after_the_warm_up() -> None:
