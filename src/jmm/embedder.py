@@ -159,7 +159,7 @@ class Embedder:
         self._profile = self._choice.profile
         if bundle.dims:
             self._profile = replace(self._profile, dims=bundle.dims)
-        self._check_adapters()
+        self._profile.check_tasks(self._files.adapters)
         self._tasks = bundle.tasks or tuple(self._files.adapters) or self._profile.tasks
         self._task = self._tasks[0]
         self._task = self._check_task(task)
@@ -810,16 +810,6 @@ class Embedder:
             self._engine.close()
             raise
         return found
-
-    def _check_adapters(self) -> None:
-        """Prompts are chosen by the task's name, so a profile with several must know it."""
-        known = self._profile.tasks
-        unknown = [task for task in self._files.adapters if task not in known]
-        if unknown and len(known) > 1:
-            raise InputError(
-                f"there is an adapter for {unknown[0]!r}; profile {self._profile.name} has prompts "
-                f"for {', '.join(known)}"
-            )
 
     def _check_specials(self) -> None:
         for token in self._profile.specials:

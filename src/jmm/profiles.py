@@ -128,6 +128,21 @@ class Profile:
         """Names that ``task`` takes; the first is the default."""
         return tuple(self.query)
 
+    def check_tasks(self, names: Iterable[str]) -> None:
+        """Checks that there are prompts for adapters of these names.
+
+        A profile with one task serves any, as its prompts are the same for all.
+
+        Raises:
+            InputError: There are none for one of them.
+        """
+        unknown = [name for name in names if name not in self.tasks]
+        if unknown and len(self.tasks) > 1:
+            raise InputError(
+                f"there is an adapter for {unknown[0]!r}; profile {self.name} has prompts for "
+                f"{', '.join(self.tasks)}"
+            )
+
     def text_parts(self, prompt: Prompt, text: str) -> list[Part]:
         """Fills a text prompt."""
         return list(self._fill(prompt, [text]))

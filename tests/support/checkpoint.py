@@ -232,7 +232,7 @@ def config(model: TinyModel, kind: Kind) -> dict[str, Any]:
         result |= {
             "single_vector_pool_strategy": "mean",
             "multi_vector_projector_dim": PROJECTOR_DIM,
-            "matryoshka_dims": list(DIMS),
+            "matryoshka_dims": [dim for dim in DIMS if dim <= model.hidden],
             "task_names": list(TASKS),
         }
     if kind is COLQWEN_HF:

@@ -35,7 +35,7 @@ _NAME = re.compile(
 )
 _NO_TASK = ""
 ALONE = (_NO_TASK,)
-_PLAIN = (
+_EMPTY = (
     "use_rslora",
     "use_dora",
     "use_qalora",
@@ -46,6 +46,8 @@ _PLAIN = (
     "layer_replication",
     "trainable_token_indices",
     "alora_invocation_tokens",
+    "fan_in_fan_out",
+    "target_parameters",
 )
 
 
@@ -114,9 +116,11 @@ def read_adapters(folder: Path, tasks: Sequence[str], found: Mapping[str, Tensor
     settings = Section(folder / CONFIG, read(folder / CONFIG))
     if settings.values.get("peft_type", "LORA") != "LORA":
         raise settings.fail("peft_type", "'LORA' is supported")
-    for key in _PLAIN:
+    for key in _EMPTY:
         if settings.values.get(key):
             raise settings.fail(key, "only plain LoRA is supported")
+    settings.only("bias", "none")
+    rank = settings.whole("r")
     path = folder / WEIGHTS
     sides: dict[str, dict[str, dict[str, Tensor]]] = {task: {} for task in tasks}
     for name, tensor in read_header(path).items():
@@ -134,10 +138,11 @@ def read_adapters(folder: Path, tasks: Sequence[str], found: Mapping[str, Tensor
     weights = sorted({weight for pairs in sides.values() for weight in pairs})
     if not weights:
         raise ModelLoadError(f"{path}: it holds no adapter")
-    return Adapters(
-        settings.number("lora_alpha"),
-        {task: dict(_pairs(path, task, sides[task], weights, found)) for task in tasks},
-    )
+    pairs = {task: dict(_pairs(path, task, sides[task], weights, found)) for task in tasks}
+    for one in (pair for of_task in pairs.values() for pair in of_task.values()):
+        if one.low.shape[0] != rank:
+            raise one.low.fail(f"has rank {one.low.shape[0]}; r is {rank} in {settings.path}")
+    return Adapters(settings.number("lora_alpha"), pairs)
 
 
 def _is_adaptable(weight: str) -> bool:

@@ -1,7 +1,8 @@
-"""What a checkpoint's config.json and preprocessor_config.json say, checked.
+"""What a checkpoint's config.json says, checked.
 
 Sources: the config.json files of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and jina-embeddings-v4;
 transformers' configuration classes (defaults, and the names that version 5 gives the rope).
+A setting that would change vectors and is not honoured is refused; others are not looked at.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from jmm.convert.json_file import Section, is_number, read
+from jmm.convert.json_file import Section, read
 from jmm.errors import ModelLoadError
-from jmm.gguf_header import is_moderate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 Family: TypeAlias = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
@@ -37,7 +38,18 @@ _MERGE_SIZE = 2
 _FRAMES = 2
 _CHANNELS = 3
 _PLAIN_ROPE = ("default", "mrope")
-_TANH_GELU = "gelu_pytorch_tanh"
+_ACTIVATION = "silu"
+_VISION_ACTIVATIONS: dict[Family, str] = {
+    "qwen2_vl": "quick_gelu",
+    "qwen2_5_vl": "silu",
+    "qwen3_vl": "gelu_pytorch_tanh",
+}
+# By their ids the reference tells where a picture stands in a sequence.
+_MARKERS = {
+    "image_token_id": "<|image_pad|>",
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+}
 
 
 @dataclass(frozen=True)
@@ -98,16 +110,6 @@ class VisionConfig:
 
 
 @dataclass(frozen=True)
-class PictureConfig:
-    """How pictures are prepared; the limits are areas in pixels, None where none is given."""
-
-    image_mean: list[float]
-    image_std: list[float]
-    min_pixels: int | None
-    max_pixels: int | None
-
-
-@dataclass(frozen=True)
 class Config:
     """A checkpoint's settings.
 
@@ -120,6 +122,7 @@ class Config:
         has_projector: Whether the architecture has a multi-vector projector.
         dims: Legal values of ``truncate_dim``; empty for any.
         tasks: Names of its LoRA adapters; empty for none.
+        markers: ``{token: id}`` of those around pictures, where the config tells them.
     """
 
     architecture: str
@@ -130,6 +133,7 @@ class Config:
     has_projector: bool
     dims: list[int]
     tasks: list[str]
+    markers: Mapping[str, int]
 
 
 def read_config(folder: Path) -> Config:
@@ -153,18 +157,29 @@ def read_config(folder: Path) -> Config:
         inner = root.section("text_config")
         text = Section(path, {**root.values, **inner.values}, inner.prefix)
     is_jina = name == JINA_V4
+    if is_jina:
+        root.only("single_vector_pool_strategy", "mean")
     tasks = root.strings("task_names") if is_jina else []
     if not all(re.fullmatch(r"[\w-]+", task) for task in tasks):
         raise root.fail("task_names", "letters, digits, '-' and '_' are allowed in a name")
+    language = _text(text, family)
+    dims = root.wholes("matryoshka_dims") if is_jina else []
+    if not all(1 <= dim <= language.hidden for dim in dims):
+        raise root.fail("matryoshka_dims", f"numbers from 1 to hidden_size, {language.hidden}")
     return Config(
         name,
         family,
-        _text(text, family),
+        language,
         _vision(root.section("vision_config"), family),
         root.whole("multi_vector_projector_dim") if is_jina else None,
         has_projector,
-        root.wholes("matryoshka_dims") if is_jina else [],
+        dims,
         tasks,
+        {
+            token: root.whole(key)
+            for key, token in _MARKERS.items()
+            if root.values.get(key) is not None
+        },
     )
 
 
@@ -173,8 +188,7 @@ def _text(values: Section, family: Family) -> TextConfig:
     is_qwen3 = family == "qwen3_vl"
     if is_qwen3:
         head_dim: int | None = values.whole("head_dim", 128)
-        if values.values.get("attention_bias"):
-            raise values.fail("attention_bias", "false is supported")
+        values.only("attention_bias", False)
     else:
         head_dim = values.values.get("head_dim")
         if hidden % heads:
@@ -182,8 +196,11 @@ def _text(values: Section, family: Family) -> TextConfig:
         if head_dim not in (None, hidden // heads):
             raise values.fail("head_dim", f"{hidden // heads} is supported")
     half = (head_dim or hidden // heads) // 2
-    if values.values.get("use_sliding_window"):
-        raise values.fail("use_sliding_window", "false is supported")
+    values.only("hidden_act", _ACTIVATION)
+    values.only("use_sliding_window", False)
+    kinds = values.values.get("layer_types")
+    if kinds is not None and set(values.strings("layer_types")) - {"full_attention"}:
+        raise values.fail("layer_types", "'full_attention' is supported")
     key = "rope_parameters" if "rope_parameters" in values.values else "rope_scaling"
     rope = values.section(key)
     kind = rope.values.get("rope_type", rope.values.get("type", "default"))
@@ -192,6 +209,8 @@ def _text(values: Section, family: Family) -> TextConfig:
             "rope_type" if "rope_type" in rope.values else "type",
             f"{' and '.join(_PLAIN_ROPE)} are supported",
         )
+    for place in (rope, values):
+        place.only("partial_rotary_factor", 1.0)
     section = rope.wholes("mrope_section")
     if len(section) != _CHANNELS or sum(section) != half:
         raise rope.fail("mrope_section", f"three numbers that sum to {half} are needed")
@@ -220,8 +239,8 @@ def _vision(values: Section, family: Family) -> VisionConfig:
         ("in_channels", _CHANNELS),
         ("in_chans", _CHANNELS),
     ):
-        if values.whole(key, only) != only:
-            raise values.fail(key, f"{only} is supported")
+        values.only(key, only)
+    values.only("hidden_act", _VISION_ACTIVATIONS[family])
     if family == "qwen3_vl":
         return _qwen3_vision(values)
     if family == "qwen2_vl":
@@ -237,8 +256,6 @@ def _vision(values: Section, family: Family) -> VisionConfig:
 
 
 def _qwen3_vision(values: Section) -> VisionConfig:
-    if values.values.get("hidden_act", _TANH_GELU) != _TANH_GELU:
-        raise values.fail("hidden_act", f"{_TANH_GELU!r} is supported")
     layers = values.whole("depth")
     n_positions = values.whole("num_position_embeddings")
     if math.isqrt(n_positions) ** 2 != n_positions:
@@ -269,56 +286,6 @@ def _full_layers(values: Section) -> list[int]:
             "fullatt_block_indexes", "every n-th layer, counted from n - 1, is supported"
         )
     return layers
-
-
-_PICTURES = "preprocessor_config.json"
-_PROCESSOR = "processor_config.json"
-
-
-def has_pictures(folder: Path) -> bool:
-    """Whether `read_pictures` finds a file there."""
-    return any((folder / name).exists() for name in (_PICTURES, _PROCESSOR))
-
-
-def read_pictures(folder: Path) -> PictureConfig:
-    """Reads preprocessor_config.json, or processor_config.json as transformers 5 writes it.
-
-    Raises:
-        ModelLoadError: Neither is there, or a value cannot be used.
-    """
-    path = folder / _PICTURES
-    if path.exists() or not (folder / _PROCESSOR).exists():
-        values = Section(path, read(path))
-    else:
-        path = folder / _PROCESSOR
-        values = Section(path, read(path)).section("image_processor")
-    limits = dict.fromkeys(("min_pixels", "max_pixels"))
-    size = values.values.get("size")
-    named: dict[str, Any] = size if isinstance(size, dict) else {}
-    for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-        if values.values.get(key) is not None:
-            limits[key] = values.whole(key)
-        elif edge in named:
-            limits[key] = Section(path, named, f"{values.prefix}size.").whole(edge)
-    least, most = limits["min_pixels"], limits["max_pixels"]
-    if least is not None and most is not None and most < least:
-        raise ModelLoadError(f"{path}: max_pixels is {most}, below min_pixels, {least}")
-    return PictureConfig(
-        _three(values, "image_mean", positive=False),
-        _three(values, "image_std", positive=True),
-        limits["min_pixels"],
-        limits["max_pixels"],
-    )
-
-
-def _three(values: Section, key: str, *, positive: bool) -> list[float]:
-    found = values.values.get(key)
-    numbers = found if isinstance(found, list) and all(map(is_number, found)) else []
-    sized = all(map(is_moderate, numbers))
-    if len(numbers) != _CHANNELS or not sized or (positive and min(numbers) <= 0):
-        above = " above 0" if positive else ""
-        raise values.fail(key, f"three numbers{above}, of a size from 1e-6 to 1e6, are needed")
-    return [float(n) for n in numbers]
 
 
 def check_folder(folder: Path) -> None:

@@ -14,14 +14,16 @@ from typing import Any, Literal, TypeAlias
 import gguf
 
 from jmm import arguments, bundle, profiles
-from jmm.convert import adapters, config, gguf_file, layout, output, tensors, tokenizer
+from jmm.convert import adapters, config, gguf_file, layout, output, pictures, tensors, tokenizer
 from jmm.convert.adapters import Adapters
-from jmm.convert.config import Config, PictureConfig
+from jmm.convert.config import Config
 from jmm.convert.gguf_file import Entry, FileType
+from jmm.convert.pictures import PictureConfig
 from jmm.convert.tensors import Tensor
 from jmm.errors import InputError, ModelLoadError
 from jmm.files import ModelFiles
 from jmm.gguf_header import MERGE_SIZE
+from jmm.processor import Processor
 from jmm.progress import progress_bar
 
 Type: TypeAlias = Literal["auto", "f32", "f16", "bf16", "q8_0"]
@@ -111,12 +113,13 @@ def convert(
         None if value is None else arguments.whole(name, value, 1)
         for name, value in (("min_pixels", min_pixels), ("max_pixels", max_pixels))
     )
-    output.check_absent(target, overwrite=overwrite)
     whole = None if base is None else Path(os.fsdecode(base))
     output.check_apart(target, (source, *([] if whole is None else [whole])))
+    output.check_absent(target, overwrite=overwrite)
     model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
     chosen = _choose(model, profile)
-    model.vocabulary.check_holds(chosen.specials, f"profile {chosen.name}")
+    model.check(chosen)
+    Processor.of(model.limits, chosen, least, most)  # checks them as `Embedder` will
     types = _types(model, text_type, vision_type, adapter_type)
     files = list(_files(model, types, chosen))
     hashed = model.sources()
@@ -227,7 +230,9 @@ class _Model:
             folder,
             base,
             settings,
-            config.read_pictures(folder if config.has_pictures(folder) else base),
+            pictures.read_pictures(
+                folder if pictures.has_pictures(folder) else base, settings.vision.patch
+            ),
             tokenizer.read_vocabulary(
                 folder if (folder / tokenizer.FILE).exists() else base, settings.text.vocab_size
             ),
@@ -235,6 +240,24 @@ class _Model:
             loras,
             merge,
         )
+
+    def check(self, profile: profiles.Profile) -> None:
+        """Raises ModelLoadError or InputError unless the profile can serve the model."""
+        self.vocabulary.check_holds(profile.specials, f"profile {profile.name}")
+        self.vocabulary.check_ids(self.config.markers, self.base / "config.json")
+        self.vocabulary.check_ends(profile.add_special, f"profile {profile.name}")
+        if self.adapters is not None:
+            profile.check_tasks([self.merged] if self.merged else filter(None, self.adapters.tasks))
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The checkpoint's limits of a picture's area, by their keys in the tower's file."""
+        found = {"min": self.pictures.min_pixels, "max": self.pictures.max_pixels}
+        return {
+            f"clip.vision.image_{name}_pixels": value
+            for name, value in found.items()
+            if value is not None
+        }
 
     @property
     def text_architecture(self) -> str:
@@ -250,7 +273,7 @@ class _Model:
     def sources(self) -> dict[str, Path]:
         """The files that the result is made of, by name; those of `base` as ``base/...``."""
         names = ["config.json", "tokenizer.json", "tokenizer_config.json"]
-        names += ["preprocessor_config.json", "processor_config.json"]
+        names += pictures.FILES
         found = {folder / name for name in names for folder in (self.folder, self.base)}
         found |= {tensor.path for tensor in self.tensors.values()}
         if self.adapters is not None:
@@ -358,7 +381,7 @@ def _text_keys(writer: Any, model: _Model, file_type: FileType, profile: profile
 def _vision_keys(
     writer: Any, model: _Model, file_type: FileType, profile: profiles.Profile
 ) -> None:
-    vision, pictures = model.config.vision, model.pictures
+    vision = model.config.vision
     writer.add_file_type(gguf_file.FILE_TYPES[file_type])
     writer.add_clip_has_vision_encoder(True)
     writer.add_vision_projection_dim(model.config.text.hidden)
@@ -373,8 +396,8 @@ def _vision_keys(
     writer.add_vision_feed_forward_length(model.config.text.hidden if is_qwen2 else vision.ffn)
     writer.add_vision_block_count(vision.layers)
     writer.add_vision_head_count(vision.heads)
-    writer.add_vision_image_mean(pictures.image_mean)
-    writer.add_vision_image_std(pictures.image_std)
+    writer.add_vision_image_mean(model.pictures.image_mean)
+    writer.add_vision_image_std(model.pictures.image_std)
     if vision.n_positions is not None:
         writer.add_clip_projector_type(gguf.VisionProjectorType.QWEN3VL)
         writer.add_vision_use_gelu(True)
@@ -388,9 +411,8 @@ def _vision_keys(
         writer.add_vision_n_wa_pattern(vision.full_layers[0] + 1)
         writer.add_uint32("clip.vision.window_size", vision.window)
     writer.add_vision_attention_layernorm_eps(_VISION_EPS)
-    for key in ("min_pixels", "max_pixels"):
-        if getattr(pictures, key) is not None:
-            writer.add_uint32(f"clip.vision.image_{key}", getattr(pictures, key))
+    for key, value in model.limits.items():
+        writer.add_uint32(key, value)
     writer.add_string("jmm.profile", profile.name)
 
 

@@ -75,6 +75,19 @@ class Section:
             raise self.fail(key, "an object is needed")
         return Section(self.path, self.values[key], f"{self.prefix}{key}.")
 
+    def only(self, key: str, needed: object) -> None:
+        """Checks that a key has the one value that is supported, where it is there and not null.
+
+        Raises:
+            ModelLoadError: It has another.
+        """
+        value = self.values.get(key)
+        if value is None or (
+            value == needed and isinstance(value, bool) is isinstance(needed, bool)
+        ):
+            return
+        raise self.fail(key, f"{json.dumps(needed)} is supported")
+
     def whole(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 on that fits 32 bits.
 

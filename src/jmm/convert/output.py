@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from jmm.bundle import MANIFEST
+from jmm.convert import json_file
 from jmm.errors import InputError, JmmError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_ATTEMPTS = 100  # to put a folder in its place, beside others that do the same
 _SPARE = 1 << 20  # for headers, vocabularies and jmm.json beside the weights: see `check_space`
 
 
@@ -30,8 +34,28 @@ def check_absent(out: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"{out} exists; pass overwrite=True (--overwrite) to replace it")
-    if out.is_symlink() or not (out / MANIFEST).is_file():
+    _check_replaceable(out, out)
+
+
+def _check_replaceable(found: Path, out: Path) -> None:
+    """Raises InputError if a folder, found at ``out``, holds what `convert` has not written."""
+    if found.is_symlink() or not (found / MANIFEST).is_file():
         raise InputError(f"{out} holds no {MANIFEST}: it is no converted model and is kept")
+    foreign = sorted({path.name for path in found.iterdir()} - _written(found))
+    if foreign:
+        raise InputError(
+            f"{out} holds {', '.join(foreign)}, which its {MANIFEST} does not name and which would "
+            "be lost; move it away"
+        )
+
+
+def _written(out: Path) -> set[str]:
+    """Names of the files in a converted model's folder that `convert` has written."""
+    found = json_file.read(out / MANIFEST)
+    adapters = found.get("adapters")
+    named = [found.get("model"), found.get("mmproj")]
+    named += adapters.values() if isinstance(adapters, dict) else []
+    return {MANIFEST, *(name for name in named if isinstance(name, str))}
 
 
 def check_apart(out: Path, sources: Iterable[Path]) -> None:
@@ -79,17 +103,30 @@ def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def _place(partial: Path, out: Path, *, overwrite: bool) -> None:
-    check_absent(out, overwrite=overwrite)  # another process may have made it meanwhile
-    replaced = partial.with_suffix(".replaced")
-    try:
+    """Puts a whole folder in its place; another process may do the same at the same time."""
+    if not overwrite:
+        check_absent(out, overwrite=False)
+    for attempt in count():
+        replaced = partial.with_suffix(f".replaced{attempt}")
         if overwrite:
             with suppress(FileNotFoundError):
                 os.rename(out, replaced)
-        os.rename(partial, out)
-    except BaseException:
-        if replaced.exists() and not out.exists():
-            os.rename(replaced, out)
-        raise
-    finally:
-        if out.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
+        try:
+            if replaced.exists() or replaced.is_symlink():
+                _check_replaceable(replaced, out)
+            os.rename(partial, out)
+        except BaseException as error:
+            with suppress(OSError):  # there is another by now
+                os.rename(replaced, out)
+            if overwrite and attempt < _ATTEMPTS and _is_race(error):
+                continue
+            raise
+        finally:
+            if out.exists():
+                shutil.rmtree(replaced, ignore_errors=True)
+        return
+
+
+def _is_race(error: BaseException) -> bool:
+    """Whether another process has put a folder there between two of our steps."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST)

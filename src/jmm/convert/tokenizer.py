@@ -1,7 +1,7 @@
 """The vocabulary of a checkpoint, from tokenizer.json alone.
 
 Source: tokenizer.json of the Qwen2 family, and llama.cpp's converter (token types, ``[PAD<id>]``
-for ids that no token has).
+for ids that no token has). Every stage that would cut a text otherwise than Qwen2's is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jmm.convert.json_file import Section, read, shown
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 FILE = "tokenizer.json"
@@ -27,20 +27,51 @@ _QWEN2_SPLIT = (
 )
 
 
+# Of a model of kind BPE: what its words would be made of otherwise.
+_PLAIN_MODEL: dict[str, object] = {
+    "dropout": 0.0,
+    "continuing_subword_prefix": "",
+    "end_of_word_suffix": "",
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens by id, their `gguf.TokenType`, and what tokenizer_config.json adds."""
+    """Tokens by id, their `gguf.TokenType`, and what tokenizer_config.json adds.
+
+    ``ends`` are the tokens that the reference adds around every text.
+    """
 
     path: Path
     tokens: list[str]
     types: list[int]
     special: Any
+    ends: tuple[str, ...] = ()
 
     def check_holds(self, wanted: Iterable[str], why: str) -> None:
         """Raises ModelLoadError unless all these tokens are there."""
         for token in wanted:
             if token not in self.tokens:
                 raise ModelLoadError(f"{self.path}: there is no token {token}, which {why} needs")
+
+    def check_ids(self, ids: Mapping[str, int], source: Path) -> None:
+        """Raises ModelLoadError unless these tokens have these ids."""
+        for token, index in ids.items():
+            found = self.tokens.index(token) if token in self.tokens else "none"
+            if found != index:
+                raise ModelLoadError(
+                    f"{source}: the id of {token} is {index}, and in {self.path} it is {found}"
+                )
+
+    def check_ends(self, is_added: bool, why: str) -> None:
+        """Raises ModelLoadError if the reference adds tokens to a text and the profile does not."""
+        if self.ends and not is_added:
+            raise ModelLoadError(
+                f"{self.path}: post_processor adds {', '.join(self.ends)} to every text; {why} "
+                "adds none"
+            )
 
     def add_to(self, writer: Any) -> None:
         """Writes all keys of the tokenizer."""
@@ -67,8 +98,13 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     model = root.section("model")
     if model.values.get("type") != "BPE":
         raise model.fail("type", "'BPE' is supported")
-    if _QWEN2_SPLIT not in _patterns(root.values.get("pre_tokenizer")):
+    for key, plain in _PLAIN_MODEL.items():
+        model.only(key, plain)
+    if root.values.get("normalizer") != {"type": "NFC"}:
+        raise root.fail("normalizer", "NFC is supported")
+    if not _is_qwen2_split(root.values.get("pre_tokenizer")):
         raise root.fail("pre_tokenizer", "the one of Qwen2 is supported")
+    ends = _ends(root)
     tokens: list[str | None] = [None] * size
     types = [int(gguf.TokenType.UNUSED)] * size
     for token, index in model.section("vocab").values.items():
@@ -80,11 +116,18 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
         except (KeyError, TypeError):
             raise ModelLoadError(f"{path}: added_tokens has the entry {shown(added)}") from None
         _place(path, tokens, index, token)
+        if any(added.get(key) for key in ("single_word", "lstrip", "rstrip")):
+            raise ModelLoadError(
+                f"{path}: token {token!r} takes the space around it or stands alone only: "
+                f"{shown(added)}; this is not supported"
+            )
         is_control = special or (token.startswith("<|") and token.endswith("|>"))
         kind = gguf.TokenType.CONTROL if is_control else gguf.TokenType.USER_DEFINED
         types[index] = int(kind)
     filled = [f"[PAD{i}]" if token is None else token for i, token in enumerate(tokens)]
-    return Vocabulary(path, filled, types, _special(folder, size))
+    special = _special(folder, size)
+    _check_ends(path, ends, filled, special)
+    return Vocabulary(path, filled, types, special, tuple(filter(None, ends)))
 
 
 def _place(path: Path, tokens: list[str | None], index: Any, token: Any) -> None:
@@ -105,14 +148,63 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
-def _patterns(pre_tokenizer: Any) -> Iterator[str]:
-    if not isinstance(pre_tokenizer, dict):
-        return
-    pattern = pre_tokenizer.get("pattern")
-    if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):
-        yield pattern["Regex"]
-    for inner in pre_tokenizer.get("pretokenizers") or []:
-        yield from _patterns(inner)
+def _is_qwen2_split(stage: Any) -> bool:
+    """Whether a text is split by Qwen2's pattern, and nothing else, and then taken as bytes."""
+    stages = stage.get("pretokenizers") if isinstance(stage, dict) else None
+    if not isinstance(stages, list) or [_type(one) for one in stages] != ["Split", "ByteLevel"]:
+        return False
+    split, level = stages
+    return (
+        split.get("pattern") == {"Regex": _QWEN2_SPLIT}
+        and split.get("behavior") == "Isolated"
+        and not split.get("invert", False)
+        and not level.get("add_prefix_space", True)
+        and not level.get("use_regex", True)
+    )
+
+
+def _type(stage: Any) -> Any:
+    return stage.get("type") if isinstance(stage, dict) else None
+
+
+def _ends(root: Section) -> tuple[str | None, str | None]:
+    """The token that the post-processor puts before a text, and the one after it."""
+    stage = root.values.get("post_processor")
+    stages = [stage] if stage is not None else []
+    if isinstance(stage, dict) and isinstance(stage.get("processors"), list):
+        stages = stage["processors"]
+    templates = [one.get("single") for one in stages if _type(one) == "TemplateProcessing"]
+    if any(_type(one) not in ("ByteLevel", "TemplateProcessing") for one in stages):
+        raise root.fail("post_processor", "ByteLevel and TemplateProcessing are supported")
+    if not templates:
+        return None, None
+    try:
+        (pieces,) = templates
+        named = [(kind, entry["id"]) for piece in pieces for kind, entry in piece.items()]
+        middle = [kind for kind, _ in named].index("Sequence")
+        before, after = named[:middle], named[middle + 1 :]
+        if max(len(before), len(after)) > 1 or any(kind == "Sequence" for kind, _ in after):
+            raise ValueError("more than a token at an end")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise root.fail(
+            "post_processor", "one template with at most a token at each end is supported"
+        ) from None
+    return (before[0][1] if before else None), (after[0][1] if after else None)
+
+
+def _check_ends(
+    path: Path, ends: tuple[str | None, str | None], tokens: list[str], special: Any
+) -> None:
+    """Raises ModelLoadError unless the file will say what the template does."""
+    for kind, token in zip(("bos", "eos"), ends, strict=True):
+        index = special.special_token_ids.get(kind)
+        named = tokens[index] if special.add_special_token[kind] and index is not None else None
+        if named != token:
+            raise ModelLoadError(
+                f"{path}: post_processor puts {token or 'no token'} at the "
+                f"{'begin' if kind == 'bos' else 'end'} of a text, and {kind}_token is "
+                f"{named or 'not to be added'}"
+            )
 
 
 def _special(folder: Path, size: int) -> Any:
