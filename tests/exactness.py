@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jmm import _core, profiles
+from jmm import _core, cpu, profiles
 from support.golden import Case
 
 # Largest relative error of the vision tower's output, and of a token's hidden state.
@@ -35,7 +35,12 @@ MOVED = 0.0 if platform.machine() in ("x86_64", "AMD64") else COMPONENT
 
 _flags = _core.build_info()["system_info"]
 needs_panel = pytest.mark.skipif(
-    "AVX2 = 1" not in _flags or "AVX512" in _flags, reason="the panel is for AVX2 builds"
+    "AVX2 = 1" not in _flags, reason="the blocked product is for AVX2 and AVX-512"
+)
+# Compiled in and there: quantized weights are repacked for tiles then.
+_HAS_TILES = "AMX_INT8 = 1" in _flags and "amx_int8" in (cpu.available() or ())
+needs_integers = pytest.mark.skipif(
+    "AVX2 = 1" not in _flags or _HAS_TILES, reason="AMX, or no AVX2, takes quantized weights"
 )
 
 Float32 = NDArray[np.float32]

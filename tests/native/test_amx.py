@@ -1,4 +1,4 @@
-"""ggml's AMX tile configuration: every byte of it, on every use.
+"""ggml's AMX tiles: every byte of their configuration, on every use, and no word without them.
 
 Guards patches/0011-amx-tile-config.patch. The probe runs ggml's own function; a CPU
 without AMX raises SIGILL at ``ldtilecfg`` and the probe reads the operand itself.
@@ -71,3 +71,13 @@ def test_it_is_loaded_on_every_use(loads: list[bytes]) -> None:
 
 def test_it_is_loaded_on_another_thread(loads: list[bytes]) -> None:
     assert loads[2].hex(" ", 2) == EXPECTED.hex(" ", 2)
+
+
+def test_nothing_is_printed_where_there_are_no_tiles() -> None:
+    """Guards patches/0044-amx-no-print.patch; every processor without AMX comes this way."""
+    source = SOURCE.with_name("amx.cpp")
+    if not source.exists():
+        pytest.skip(f"no llama.cpp tree at {TREE}: build once or set JMM_LLAMA_CPP_DIR")
+    begin = cut(source.read_text(encoding="utf-8"), r"static bool ggml_amx_init\(\) \{.*?\n\}\n")
+    assert "XFEATURE_XTILEDATA" in begin
+    assert not re.search(r"print|std::c", begin)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import invariance
-from exactness import COMPONENT, MOVED, needs_panel
+from exactness import COMPONENT, MOVED, needs_integers, needs_panel
 from invariance import ITEMS, Vectors
 from jmm import Embedder, _core
 from support import tiny
@@ -62,7 +62,7 @@ def test_batch_smaller_than_an_item(
 
 
 @needs_panel
-@pytest.mark.parametrize("file_type", ["F16", "BF16", "Q8_0"])
+@pytest.mark.parametrize("file_type", ["F16", "BF16", pytest.param("Q8_0", marks=needs_integers)])
 def test_bits_of_each_file_type(file_type: str, tiny_files: Files) -> None:
     """What rounding there is does not magnify a last bit that company has moved."""
     files = tiny_files("qwen25_small", file_type)
