@@ -1,10 +1,11 @@
 # Flags for our module and for llama.cpp alike.
 
-# Keys that name absolute paths would make a fresh clone miss the cache.
+# Keys that name absolute paths would make a fresh clone, or another build folder, miss the cache.
 find_program(JMM_CCACHE ccache)
 if(JMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set(launcher ${CMAKE_COMMAND} -E env
-        CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${JMM_CCACHE})
+        CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+        CCACHE_IGNOREOPTIONS=-ffile-prefix-map=* ${JMM_CCACHE})
     set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()

@@ -1,3 +1,13 @@
+# jmm_add_module(<name> <source>): a module for the stable ABI, or for this Python alone.
+function(jmm_add_module name source)
+    set(sabi "")
+    if(SKBUILD_SABI_VERSION)
+        set(sabi USE_SABI ${SKBUILD_SABI_VERSION})
+    endif()
+    python_add_library(${name} MODULE ${sabi} WITH_SOABI ${source})
+    jmm_export_only_init(${name})
+endfunction()
+
 # jmm_add_cython_module(<name> <pyx>): the extension module jmm.<name>.
 
 string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
@@ -18,7 +28,6 @@ function(jmm_add_cython_module name pyx)
         COMMENT "Cython ${pyx}"
         VERBATIM)
     configure_file(${CMAKE_SOURCE_DIR}/cmake/jmm_build.h.in jmm_build.h @ONLY ESCAPE_QUOTES)
-    python_add_library(${name} MODULE WITH_SOABI ${cpp})
+    jmm_add_module(${name} ${cpp})
     target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
-    jmm_export_only_init(${name})
 endfunction()

@@ -66,10 +66,9 @@ message(STATUS "native module for ${levels}")
 
 # jmm._cpu tells them to jmm/cpu.py, and needs none of the instruction sets itself.
 file(CONFIGURE OUTPUT jmm_levels.h CONTENT "#define JMM_LEVELS \"${levels}\"\n" @ONLY)
-python_add_library(_cpu MODULE WITH_SOABI src/jmm/_cpu.c)
+jmm_add_module(_cpu src/jmm/_cpu.c)
 target_include_directories(_cpu PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT MSVC)
     target_compile_options(_cpu PRIVATE -march=x86-64 -mtune=generic) # after the user's own flags
 endif()
-jmm_export_only_init(_cpu)
 install(TARGETS _core _cpu LIBRARY DESTINATION jmm)

@@ -1,8 +1,9 @@
+# cython: freethreading_compatible=True
 """The native layer: owns every C handle, releases the GIL, raises jmm's exceptions.
 
 `Engine` holds one model and computes; `Tower` is a vision tower alone; `Sequence` is one
-tokenised item; `read_gguf` reads a file's header; the rest tells about this build. Nothing here knows prompts, profiles or
-pictures: those live above, in Python.
+tokenised item; `read_gguf` reads a file's header; the rest tells about this build. Nothing here
+knows prompts, profiles or pictures: those live above, in Python.
 """
 
 import atexit

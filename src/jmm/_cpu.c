@@ -96,14 +96,22 @@ static PyMethodDef methods[] = {
     { NULL, NULL, 0, NULL },
 };
 
+static int add_levels(PyObject * module) {
+    return PyModule_AddStringConstant(module, "LEVELS", JMM_LEVELS);
+}
+
+static PyModuleDef_Slot slots[] = {
+    { Py_mod_exec, add_levels },
+#ifdef Py_mod_gil
+    { Py_mod_gil, Py_MOD_GIL_NOT_USED },
+#endif
+    { 0, NULL },
+};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "jmm._cpu", NULL, -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "jmm._cpu", NULL, 0, methods, slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__cpu(void) {
-    PyObject * module = PyModule_Create(&definition);
-    if (module && PyModule_AddStringConstant(module, "LEVELS", JMM_LEVELS) < 0) {
-        Py_CLEAR(module);
-    }
-    return module;
+    return PyModuleDef_Init(&definition);
 }

@@ -84,7 +84,7 @@ cdef class Engine(Handles):
             if mmproj_path is not None:
                 self._load_vision(mmproj_path, self.model, with_tower)
                 self.whole_tiles = mtmd.mtmd_decode_use_non_causal(self.vision, NULL)
-            self.loaded = True
+            self.loaded.store(True)
         except BaseException as error:
             raise self._load_error(error, model_path) from None
         finally:

@@ -22,12 +22,12 @@ cdef class Handles:
     cdef bool records
     cdef object __weakref__
     cdef object lock
-    cdef object owner  # thread that holds the lock
+    cdef atomic[uint64_t] owner  # thread that holds the lock, 0 for none
     cdef object available  # tells the bytes that may still be taken, None if it cannot; or None
     cdef TowerRoom held  # what the tower has had room for
     cdef TowerRoom wanted  # what it needs room for now, if that is more
-    cdef bool loaded
-    cdef bool closing  # close() came from inside a call; the call frees
+    cdef atomic[bool] loaded
+    cdef atomic[bool] closing  # close() came from inside a call; the call frees
     cdef int pid  # the process that may use the handles
     cdef readonly int n_threads
     cdef readonly int patch_n_elem
@@ -49,7 +49,7 @@ cdef class Handles:
             Handles._free(self)
 
     cdef void _free(self) noexcept:
-        self.loaded = False
+        self.loaded.store(False)
         if self.vision != NULL:
             mtmd.mtmd_free(self.vision)
             self.vision = NULL
@@ -59,7 +59,7 @@ cdef class Handles:
 
     cdef void _abandon(self) noexcept:
         """Drops every handle without freeing: after a failed assertion nothing can be relied on."""
-        self.loaded = False
+        self.loaded.store(False)
         self.vision = NULL
         self.pool = NULL
 
@@ -147,7 +147,7 @@ cdef class Handles:
         """Takes the engine for this thread until `_leave`."""
         self._check_caller()
         self.lock.acquire()
-        self.owner = threading.get_ident()
+        self.owner.store(threading.get_ident())
         jmm_guard(1)
         jmm_take_assertion()
         _forget_errors()
@@ -155,15 +155,15 @@ cdef class Handles:
     cdef _enter_open(self):
         """As `_enter`, for an engine that must be loaded."""
         self._enter()
-        if not self.loaded:
+        if not self.loaded.load():
             self._leave()
             raise InputError("the model is closed")
 
     cdef _leave(self):
         jmm_guard(-1)
-        if self.closing:
+        if self.closing.load():
             self._free()
-        self.owner = None
+        self.owner.store(0)
         self.lock.release()
         _park_daemon()
         _raise_from_log()
@@ -174,7 +174,7 @@ cdef class Handles:
                 f"the model was loaded in process {self.pid} and this is process {getpid()}, "
                 "forked from it; load the model after forking, or start processes by spawn"
             )
-        if self.owner == threading.get_ident():
+        if self.owner.load() == threading.get_ident():
             raise DecodeError(
                 "the model is busy in this very thread: a signal handler or a log handler has "
                 "called it in the midst of another call"
@@ -192,13 +192,13 @@ cdef class Handles:
             DecodeError: This thread is in the midst of another call.
         """
         self._check_caller()
-        if not self.loaded:
+        if not self.loaded.load():
             raise InputError("the model is closed")
 
     @property
     def is_open(self):
         """Whether the model is still there."""
-        return self.loaded
+        return self.loaded.load()
 
     def tower_bytes(self, list shapes):
         """Tells the memory that pictures of one call take in the tower, beside their patches.
@@ -229,16 +229,16 @@ cdef class Handles:
         """Frees the model. Further calls raise InputError."""
         if self.pid != getpid() or _exiting.load():
             return
-        self.closing = True
-        if self.owner != threading.get_ident():
+        self.closing.store(True)
+        if self.owner.load() != threading.get_ident():
             self.lock.acquire()
-            self.owner = threading.get_ident()
+            self.owner.store(threading.get_ident())
             jmm_guard(1)
             self._leave()
 
     def retire(self):
         """Waits for the call that runs, and lets none follow; for the end of the interpreter."""
-        if self.pid == getpid() and self.owner != threading.get_ident():
+        if self.pid == getpid() and self.owner.load() != threading.get_ident():
             self.lock.acquire(timeout=RETIRE_SECONDS)
 
 

@@ -200,7 +200,7 @@ cdef class Tower(Handles):
         try:
             self._start(n_threads, device)
             self._load_vision(mmproj_path, NULL, True)
-            self.loaded = True
+            self.loaded.store(True)
         except BaseException as error:
             raise self._load_error(error, mmproj_path) from None
         finally:

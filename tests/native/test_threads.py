@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
 from jmm import Embedder, InputError
 from subprocess_case import run
@@ -34,6 +36,13 @@ def test_eight_threads_share_an_engine() -> None:
         for result in in_threads(*[embedder] * N_THREADS):
             np.testing.assert_array_equal(result, alone)
         np.testing.assert_array_equal(vectors(embedder), alone)
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has its GIL"
+)
+def test_the_import_brings_no_gil_back() -> None:
+    assert run("print(sys._is_gil_enabled())") == ["False"]
 
 
 def test_the_executor_of_an_event_loop() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import elf
 
 ROOT = Path(__file__).resolve().parents[2]
-SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 FOLDER = Path(_cpu.__file__).parent
+SUFFIX = Path(_cpu.__file__).name.removeprefix("_cpu")
 # The plainest level lies under the module's own name, a wheel's others beside it.
 NAMES = ["_cpu", *(f"_core_{level}" for level in list(cpu.levels())[:-1]), "_core"]
 MODULE = Path(_core.__file__)
@@ -39,6 +39,10 @@ def module(path: Path) -> elf.SharedObject:
 def is_for_cuda(path: Path) -> bool:
     """Neither the driver's library nor the runtime's is needed, so that there need be no driver."""
     return path == MODULE and "CUDA" in _core.build_info()["backends"]
+
+
+def test_it_is_for_this_python_or_the_stable_abi() -> None:
+    assert SUFFIX in importlib.machinery.EXTENSION_SUFFIXES
 
 
 def test_there_is_one_for_each_level() -> None:
