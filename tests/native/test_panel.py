@@ -1,4 +1,4 @@
-"""Patches 0019, 0023 and 0045: the blocked matrix product, on widths that no block of it divides."""
+"""Patches 0019, 0023, 0045: the blocked matrix product, on widths that its blocks do not divide."""
 
 from __future__ import annotations
 
