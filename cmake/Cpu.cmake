@@ -8,8 +8,18 @@ set(JMM_INSTRUCTION_SETS SSE3 SSSE3 SSE4_1 SSE4_2 POPCNT MOVBE LZCNT BMI BMI2 AV
 # jmm_instruction_sets(<result> <compiler option>...): what ggml-cpu needs, with further options.
 function(jmm_instruction_sets result)
     set(needed "")
-    if(NOT MSVC)
-        get_target_property(options ggml-cpu COMPILE_OPTIONS)
+    get_target_property(options ggml-cpu COMPILE_OPTIONS)
+    if(MSVC) # its /arch options, as its documentation lists them
+        if(options MATCHES "/arch:AVX")
+            set(needed sse3 ssse3 sse4_1 sse4_2 popcnt avx)
+        endif()
+        if(options MATCHES "/arch:AVX(2|512)")
+            list(APPEND needed bmi bmi2 lzcnt movbe f16c fma avx2)
+        endif()
+        if(options MATCHES "/arch:AVX512")
+            list(APPEND needed avx512f avx512cd avx512bw avx512dq avx512vl)
+        endif()
+    else()
         list(FILTER options INCLUDE REGEX "^-m")
         separate_arguments(flags NATIVE_COMMAND "${JMM_CXX_FLAGS}")
         execute_process(

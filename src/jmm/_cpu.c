@@ -8,10 +8,41 @@
 
 #include "jmm_levels.h"
 
+enum { EAX, EBX, ECX, EDX };
+
 #if (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
+#define IS_X86
 #include <cpuid.h>
 
-enum { EAX, EBX, ECX, EDX };
+static int cpuid(unsigned leaf, unsigned subleaf, unsigned words[4]) {
+    return __get_cpuid_count(leaf, subleaf, &words[EAX], &words[EBX], &words[ECX], &words[EDX]);
+}
+
+static unsigned xcr0(void) {
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+#elif defined(_M_X64) || defined(_M_IX86)
+#define IS_X86
+#include <immintrin.h>
+#include <intrin.h>
+
+static int cpuid(unsigned leaf, unsigned subleaf, unsigned words[4]) {
+    __cpuid((int *) words, (int) (leaf & 0x80000000));
+    if (words[EAX] < leaf) {
+        return 0;
+    }
+    __cpuidex((int *) words, (int) leaf, (int) subleaf);
+    return 1;
+}
+
+static unsigned xcr0(void) {
+    return (unsigned) _xgetbv(0);
+}
+#endif
+
+#ifdef IS_X86
 enum { NONE = 0, YMM = 0x6, ZMM = 0xe6, TILE = 0x60000 };
 
 static const struct {
@@ -53,13 +84,9 @@ static const struct {
 
 // the registers that the operating system saves
 static unsigned saved_registers(void) {
-    unsigned words[4], low, high;
-    if (!__get_cpuid(1, &words[EAX], &words[EBX], &words[ECX], &words[EDX]) ||
-            !(words[ECX] & 1u << 27)) { // OSXSAVE
-        return 0;
-    }
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
+    unsigned words[4];
+    const int has_xsave = cpuid(1, 0, words) && words[ECX] >> 27 & 1; // OSXSAVE
+    return has_xsave ? xcr0() : 0;
 }
 
 static PyObject * available(PyObject * module, PyObject * unused) {
@@ -67,9 +94,8 @@ static PyObject * available(PyObject * module, PyObject * unused) {
     PyObject * names = PyList_New(0);
     for (size_t i = 0; names && i < sizeof(FEATURES) / sizeof(FEATURES[0]); i++) {
         unsigned words[4] = { 0 };
-        __get_cpuid_count(FEATURES[i].leaf, FEATURES[i].subleaf,
-                          &words[EAX], &words[EBX], &words[ECX], &words[EDX]);
-        if (!(words[FEATURES[i].word] >> FEATURES[i].bit & 1) ||
+        if (!cpuid(FEATURES[i].leaf, FEATURES[i].subleaf, words) ||
+                !(words[FEATURES[i].word] >> FEATURES[i].bit & 1) ||
                 (saved & FEATURES[i].saved) != FEATURES[i].saved) {
             continue;
         }
