@@ -240,6 +240,7 @@ def config(model: TinyModel, kind: Kind) -> dict[str, Any]:
         return {
             "architectures": result["architectures"],
             "model_type": "colqwen2",
+            "embedding_dim": PROJECTOR_DIM,
             "vlm_config": inner,
         }
     return result

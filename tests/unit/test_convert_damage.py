@@ -75,10 +75,8 @@ CASES: list[tuple[Damage, str]] = [
         "vision_config.fullatt_block_indexes is [0, 3]",
     ),
     (setting("config.json", "vision_config.spatial_merge_size", 4), "spatial_merge_size is 4"),
-    (
-        setting("config.json", "vision_config.num_heads", 3),
-        "cannot be loaded: mmproj.gguf: 64 comp",
-    ),
+    (setting("config.json", "vision_config.num_heads", 3), "num_heads is 3; a divisor of the t"),
+    (setting("config.json", "text_config.num_key_value_heads", 3), "a divisor of the 4 heads is"),
     (
         without("tokenizer.json", "added_tokens"),
         "there is no token <|vision_start|>, which profile jina",
@@ -101,6 +99,15 @@ CASES: list[tuple[Damage, str]] = [
     (setting("tokenizer.json", "model.vocab", {"a": 800}), "'a' has id 800"),
     (setting("tokenizer.json", "model.vocab", {"a": 0, "b": 0}), "'a' and 'b' share id 0"),
     (setting("tokenizer.json", "added_tokens", ["x"]), "added_tokens has the entry 'x'"),
+    (setting("tokenizer.json", "added_tokens", 3), "added_tokens is 3; a list is needed"),
+    (
+        setting("tokenizer.json", "added_tokens", [{"content": "x", "id": 0, "special": None}]),
+        "content, id and special, true or false, is needed",
+    ),
+    (
+        setting("tokenizer.json", "added_tokens", [ADDED | {"content": ""}]),
+        "0 is ''; a text is needed",
+    ),
     (
         setting("tokenizer.json", "added_tokens", [ADDED | {"content": 7}]),
         "0 is 7; a text is needed",
@@ -109,7 +116,10 @@ CASES: list[tuple[Damage, str]] = [
         setting("tokenizer.json", "added_tokens", [ADDED | {"content": "\ud800"}]),
         r"0 is '\ud800'; a text is needed",
     ),
-    (setting("tokenizer.json", "model.merges", ["a b", {}]), "model.merges has the entry {}"),
+    (setting("tokenizer.json", "model.merges", ["h e", {}]), "model.merges has the entry {}"),
+    (setting("tokenizer.json", "model.merges", ["h"]), "model.merges has the entry 'h'"),
+    (setting("tokenizer.json", "model.merges", 3), "model.merges is 3; a list is needed"),
+    (setting("tokenizer.json", "model.merges", ["h \u00ff\u00ff"]), "there is no token 'ÿÿ'"),
     (setting("tokenizer_config.json", "chat_template", [1]), "its settings cannot be written"),
     (setting("tokenizer_config.json", "chat_template", "\ud800"), "its settings cannot be written"),
     (rewrite(lambda named: named.pop(UP)), "tensor layers.1.mlp.up_proj.weight, [160, 64], is mis"),

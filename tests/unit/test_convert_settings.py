@@ -18,6 +18,7 @@ from support.damage import MODEL, Damage, edit, setting, without
 TEXT, VISION = "text_config.", "vision_config."
 CONFIG, PICTURES = "config.json", "preprocessor_config.json"
 TOKENIZER, ADAPTER = "tokenizer.json", "adapters/adapter_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 NESTED = "processor_config.json"
 
 
@@ -51,13 +52,35 @@ def more_stages(root: Any) -> None:
     root["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "Digits", "individual_digits": True})
 
 
+def decoder(index: str, **values: Any) -> Damage:
+    """An entry of what tokenizer_config.json says of added tokens."""
+    return setting(TOKENIZER_CONFIG, "added_tokens_decoder", {index: values})
+
+
+def no_byte(root: Any) -> None:
+    root["model"]["unk_token"] = "<|endoftext|>"
+    root["model"]["vocab"]["ab"] = root["model"]["vocab"].pop("\u0120")
+    root["model"]["merges"] = [one for one in root["model"]["merges"] if "\u0120" not in one]
+
+
 def token(key: str) -> Damage:
     return edit(TOKENIZER, lambda root: root["added_tokens"][-1].__setitem__(key, True))
 
 
+def both(*changes: Damage) -> Damage:
+    def apply(folder: Path) -> None:
+        for change in changes:
+            change(folder)
+
+    return apply
+
+
+PAD = MODEL.vocab.id("<|image_pad|>")
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
 END = ("SpecialToken", "<|endoftext|>")
 SEQUENCE = ("Sequence", "A")
+
+TARGETS = [*(module.split(".")[-1] for module in checkpoint.MODULES), checkpoint.PROJECTOR]
 
 REFUSED: list[tuple[Damage, str]] = [
     (setting(CONFIG, TEXT + "hidden_act", "gelu"), "hidden_act is 'gelu'; \"silu\" is supp"),
@@ -69,6 +92,34 @@ REFUSED: list[tuple[Damage, str]] = [
         setting(CONFIG, TEXT + "rope_scaling.partial_rotary_factor", 0.5),
         "rope_scaling.partial_rotary_factor is 0.5; 1.0 is supported",
     ),
+    (setting(CONFIG, TEXT + "is_causal", False), "text_config.is_causal is False; true is supp"),
+    (setting(CONFIG, TEXT + "is_causal", None), "text_config.is_causal is None; true is supp"),
+    (setting(CONFIG, TEXT + "head_dim", 8), "text_config.head_dim is 8; 16 is supported"),
+    (setting(CONFIG, TEXT + "head_dim", 16.0), "text_config.head_dim is 16.0; a whole number"),
+    (
+        setting(CONFIG, TEXT + "rope_scaling", {"full_attention": {"mrope_section": [2, 3, 3]}}),
+        "rope_scaling.full_attention is {'mrope_section': [2, 3, 3]}; one object for all layers",
+    ),
+    (
+        setting(CONFIG, TEXT + "rope_scaling", {}),  # [16, 24, 24], as transformers has it
+        "rope_parameters.mrope_section is missing; three numbers that sum to 8",
+    ),
+    (setting(CONFIG, TEXT + "rope_scaling", 3), "text_config.rope_scaling is 3; an object"),
+    (
+        setting(CONFIG, VISION + "rope_parameters", {"rope_type": "axial", "rope_theta": 10.0}),
+        "vision_config.rope_parameters.rope_theta is 10.0; 10000.0 is supported",
+    ),
+    (setting(CONFIG, VISION + "rope_theta", 10.0), "vision_config.rope_theta is 10.0; 10000.0"),
+    (
+        setting(CONFIG, VISION + "rope_parameters", {"rope_type": "linear", "factor": 2.0}),
+        "vision_config.rope_parameters.rope_type is 'linear'; default and axial are supported",
+    ),
+    (setting(CONFIG, VISION + "head_dim", 8), "vision_config.head_dim is 8; 32 is supported"),
+    (setting(CONFIG, VISION + "out_hidden_size", 32), "out_hidden_size is 32; 64 is supported"),
+    (setting(CONFIG, VISION + "window_size", 100), "window_size is 100; a multiple of 28 is"),
+    (without(CONFIG, VISION + "fullatt_block_indexes"), "fullatt_block_indexes is missing; every"),
+    (setting(CONFIG, "truncate_dim", 32), "truncate_dim is 32; 64 is supported"),
+    (setting(CONFIG, "task_names", []), "adapters holds adapters, and config.json has no task_na"),
     (setting(CONFIG, VISION + "hidden_act", "gelu"), "vision_config.hidden_act is 'gelu'"),
     (setting(CONFIG, VISION + "in_channels", True), "vision_config.in_channels is True"),
     (setting(CONFIG, VISION + "temporal_patch_size", 1), "temporal_patch_size is 1; 2 is supp"),
@@ -82,15 +133,31 @@ REFUSED: list[tuple[Damage, str]] = [
     (setting(PICTURES, "do_rescale", False), "do_rescale is False; true is supported"),
     (setting(PICTURES, "do_normalize", False), "do_normalize is False; true is supported"),
     (setting(PICTURES, "do_convert_rgb", False), "do_convert_rgb is False; true is supported"),
+    (setting(PICTURES, "do_resize", None), "do_resize is None; true is supported"),
+    (setting(PICTURES, "resample", None), "resample is None; 3 is supported"),
+    (setting(PICTURES, "rescale_factor", None), "rescale_factor is None; 1/255 is supported"),
+    (setting(PICTURES, "patch_size", None), "patch_size is None; a whole number"),
+    (setting(PICTURES, "image_mean", None), "image_mean is None; three numbers"),
+    (setting(PICTURES, "max_pixels", "602112"), "max_pixels is '602112'; a whole number"),
+    (setting(PICTURES, "min_pixels", 3136.0), "min_pixels is 3136.0; a whole number"),
+    (setting(PICTURES, "max_pixels", True), "max_pixels is True; a whole number"),
+    (
+        both(without(PICTURES, "max_pixels"), setting(PICTURES, "size", {"shortest_edge": 3136})),
+        "size.longest_edge is missing; a whole number",
+    ),
+    (
+        both(without(PICTURES, "max_pixels"), setting(PICTURES, "size", {"max_pixels": 3136})),
+        "size.longest_edge is missing; a whole number",
+    ),
     (setting(PICTURES, "do_resize", 1), "do_resize is 1; true is supported"),
     (setting(PICTURES, "do_center_crop", True), "do_center_crop is True; false is supported"),
     (setting(PICTURES, "resample", 2), "resample is 2; 3 is supported"),
     (setting(PICTURES, "rescale_factor", 0.5), "rescale_factor is 0.5; 1/255 is supported"),
     (setting(PICTURES, "rescale_factor", "x"), "rescale_factor is 'x'; 1/255 is supported"),
     (setting(PICTURES, "merge_size", 3), "merge_size is 3; 2 is supported"),
-    (setting(PICTURES, "patch_size", 16), "patch_size is 16; 14 is supported"),
+    (setting(PICTURES, "patch_size", 16), "patch_size is 16; 14 is needed, as"),
     (setting(PICTURES, "temporal_patch_size", 1), "temporal_patch_size is 1; 2 is supported"),
-    (setting(PICTURES, "size", 224), "size is 224; an object with shortest_edge"),
+    (setting(PICTURES, "size", 224), "size is 224; an object is needed"),
     (setting(PICTURES, "size", {"height": 224}), "size is {'height': 224}; height is not supp"),
     (setting(PICTURES, "image_processor_type", "CLIPImageProcessor"), "image_processor_type is"),
     (setting(TOKENIZER, "normalizer", None), "normalizer is None; NFC is supported"),
@@ -110,6 +177,27 @@ REFUSED: list[tuple[Damage, str]] = [
     (token("lstrip"), "takes the space around it or stands alone only"),
     (token("rstrip"), "takes the space around it or stands alone only"),
     (token("single_word"), "takes the space around it or stands alone only"),
+    (
+        edit(TOKENIZER, lambda root: root["added_tokens"][-1].__setitem__("content", "e\u0301")),
+        r"token 'e\u0301' is not in the form NFC",
+    ),
+    (edit(TOKENIZER, no_byte), "unk_token is '<|endoftext|>'; null is supported where a byte"),
+    (setting(TOKENIZER, "pre_tokenizer.type", "Other"), "the one of Qwen2 is supported"),
+    (
+        setting(TOKENIZER_CONFIG, "tokenizer_class", "GPT2Tokenizer"),
+        "tokenizer_class is 'GPT2Tokenizer'; supported are Qwen2Tokenizer",
+    ),
+    (setting(TOKENIZER_CONFIG, "add_prefix_space", True), "add_prefix_space is True; false is"),
+    (setting(TOKENIZER_CONFIG, "split_special_tokens", True), "split_special_tokens is True"),
+    (setting(TOKENIZER_CONFIG, "add_eos_token", 1), "add_eos_token is 1; true or false"),
+    (setting(TOKENIZER_CONFIG, "add_eos_token", True), "puts no token at the end of a text, and"),
+    (decoder("7", content="<x>"), "added_tokens_decoder.7 is {'content': '<x>'}; tokenizer.json"),
+    (decoder("x", content="<x>"), "added_tokens_decoder.x is {'content': '<x>'}; tokenizer.json"),
+    (decoder("7"), "added_tokens_decoder.7 is {}; an object with a text as content"),
+    (
+        decoder(str(PAD), content="<|image_pad|>", lstrip=True),
+        "tokenizer_config.json: token '<|image_pad|>' takes the space around it",
+    ),
     (setting(TOKENIZER, "post_processor", {"type": "BertProcessing"}), "ByteLevel and Template"),
     (setting(TOKENIZER, "post_processor", [1]), "ByteLevel and TemplateProcessing are supported"),
     (
@@ -130,6 +218,19 @@ REFUSED: list[tuple[Damage, str]] = [
     (setting(ADAPTER, "fan_in_fan_out", True), "fan_in_fan_out is True; only plain LoRA"),
     (setting(ADAPTER, "alpha_pattern", {"q_proj": 2}), "alpha_pattern is {'q_proj': 2}; only"),
     (setting(ADAPTER, "use_dora", True), "use_dora is True; only plain LoRA"),
+    (setting(ADAPTER, "init_lora_weights", "pissa"), "init_lora_weights is 'pissa'; (None, True"),
+    (setting(ADAPTER, "target_modules", ["q_proj"]), "is of a module that"),
+    (setting(ADAPTER, "target_modules", r".*(q|k)_proj"), "is of a module that"),
+    (setting(ADAPTER, "target_modules", "("), "target_modules is '('; it is no pattern: missing"),
+    (setting(ADAPTER, "target_modules", 3), "target_modules is 3; a list of strings"),
+    (
+        setting(ADAPTER, "target_modules", [*TARGETS, "fc1"]),
+        "adapter_model.safetensors holds no fc1",
+    ),
+    (setting(ADAPTER, "exclude_modules", ["up_proj"]), "is of a module that"),
+    (setting(ADAPTER, "layers_to_transform", [0, 1]), "is of a module that"),
+    (setting(ADAPTER, "layers_to_transform", "x"), "layers_to_transform is 'x'; a list of whole"),
+    (setting(ADAPTER, "layers_pattern", "h"), "layers_pattern is 'h'; \"layers\" is supported"),
 ]
 
 
@@ -148,7 +249,7 @@ SAME: list[Damage] = [
     setting(CONFIG, TEXT + "sliding_window", 9),  # not in use
     setting(CONFIG, VISION + "hidden_act", "silu"),
     without(CONFIG, "image_token_id"),
-    setting(PICTURES, "do_resize", None),
+    setting(PICTURES, "do_pad", None),
     setting(PICTURES, "resample", 3),
     setting(PICTURES, "rescale_factor", 0.00392156862745098),
     setting(PICTURES, "image_processor_type", "Qwen2VLImageProcessorFast"),
@@ -157,6 +258,23 @@ SAME: list[Damage] = [
     setting(TOKENIZER, "post_processor", None),
     setting(TOKENIZER, "post_processor", {"type": "Sequence", "processors": [BYTES]}),
     setting(ADAPTER, "bias", None),
+    setting(ADAPTER, "init_lora_weights", "gaussian"),
+    setting(ADAPTER, "target_modules", "all-linear"),
+    setting(ADAPTER, "target_modules", TARGETS),
+    setting(ADAPTER, "target_modules", r".*(model).*_proj|multi_vector_projector"),
+    without(CONFIG, VISION + "window_size"),
+    setting(CONFIG, VISION + "rope_parameters", {"rope_type": "axial", "rope_theta": 10000.0}),
+    setting(CONFIG, VISION + "in_chans", 3),
+    setting(CONFIG, TEXT + "head_dim", None),
+    setting(CONFIG, TEXT + "is_causal", True),
+    setting(CONFIG, "hidden_act", "gelu"),  # counts in text_config alone
+    setting(CONFIG, "truncate_dim", None),
+    without(PICTURES, "image_mean"),
+    setting(PICTURES, "size", {"min_pixels": 3136, "max_pixels": 602_112}),
+    setting(TOKENIZER, "model.unk_token", "<|endoftext|>"),
+    decoder(str(PAD), content="<|image_pad|>", lstrip=False, special=True),
+    setting(TOKENIZER_CONFIG, "add_prefix_space", False),
+    setting(TOKENIZER_CONFIG, "tokenizer_class", "TokenizersBackend"),
 ]
 
 
@@ -168,6 +286,73 @@ def test_taken_and_the_same(change: Damage, jina: Path, folder: Path, tmp_path: 
     )
     for path in plain.glob("*.gguf"):
         assert (mine / path.name).read_bytes() == path.read_bytes()
+
+
+def test_what_is_missing_and_no_tensor_shows(folder: Path, tmp_path: Path) -> None:
+    """Transformers' defaults."""
+    for key in ("rms_norm_eps", "rope_theta", "max_position_embeddings"):
+        without(CONFIG, TEXT + key)(folder)
+    fields = gguf.GGUFReader(convert(folder, tmp_path / "out") / "text.gguf").fields
+    found = [
+        fields[f"qwen2vl.{key}"].contents()
+        for key in ("attention.layer_norm_rms_epsilon", "rope.freq_base", "context_length")
+    ]
+    assert found == [pytest.approx(1e-5), 1e6, 32_768]
+
+
+def test_of_two_objects_for_the_positions_the_older_counts(folder: Path, tmp_path: Path) -> None:
+    section = list(MODEL.mrope_section)
+    for older, theta in (({"mrope_section": section, "rope_theta": 5.0}, 5.0), (None, 7.0)):
+        setting(CONFIG, TEXT + "rope_scaling", older)(folder)
+        newer = {"mrope_section": section, "rope_theta": 7.0}
+        setting(CONFIG, TEXT + "rope_parameters", newer)(folder)
+        out = convert(folder, tmp_path / str(theta))
+        found = gguf.GGUFReader(out / "text.gguf").fields["qwen2vl.rope.freq_base"].contents()
+        assert found == theta
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (
+            checkpoint.PLAIN,
+            setting(CONFIG, "model_type", "qwen2_vl"),
+            "model_type is 'qwen2_vl'; \"qwen2_5_vl\" is supported",
+        ),
+        (
+            checkpoint.PLAIN,
+            setting(TOKENIZER_CONFIG, "add_bos_token", True),
+            "puts no token at the begin of a text, and",
+        ),
+        (
+            checkpoint.COLQWEN_HF,
+            setting(TOKENIZER_CONFIG, "add_bos_token", True),
+            "add_bos_token is true; there is no bos_token",
+        ),
+        (
+            checkpoint.COLQWEN_HF,
+            setting(CONFIG, "embedding_dim", 12),
+            "embedding_proj_layer.weight has shape [24, 64]; config.json asks for [12, 64]",
+        ),
+        (checkpoint.COLQWEN_HF, without(CONFIG, "embedding_dim"), "asks for [128, 64]"),
+    ],
+)
+def test_of_other_architectures(
+    kind: checkpoint.Kind, change: Damage, words: str, tmp_path: Path
+) -> None:
+    source = checkpoint.write(MODEL, tmp_path / "in", kind)
+    change(source)
+    with pytest.raises(ModelLoadError) as caught:
+        convert(source, tmp_path / "out")
+    assert words in str(caught.value)
+
+
+def test_an_adapter_beside_the_weights(folder: Path, tmp_path: Path) -> None:
+    """Transformers adds it."""
+    checkpoint.write_json(folder / "adapter_config.json", checkpoint.ADAPTER_CONFIG)
+    with pytest.raises(ModelLoadError, match=r"an adapter beside config\.json is not supported"):
+        convert(folder, tmp_path / "out")
+    assert convert(folder, tmp_path / "out", use_adapters=False).is_dir()
 
 
 def limits(out: Path) -> tuple[int, int]:

@@ -1,8 +1,10 @@
 """What a checkpoint's config.json says, checked.
 
 Sources: the config.json files of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and jina-embeddings-v4;
-transformers' configuration classes (defaults, and the names that version 5 gives the rope).
-A setting that would change vectors and is not honoured is refused; others are not looked at.
+transformers' configuration classes (defaults, and the names that version 5 gives the rope), and
+what its models read beside them (``is_causal`` in its ``masking_utils``, ``head_dim``).
+A setting that would change vectors and is not honoured is refused; others are not looked at. What
+is absent has transformers' default, unless the weights show it: then it must be there.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from jmm.convert.json_file import Section, read
 from jmm.errors import ModelLoadError
@@ -33,17 +35,50 @@ ARCHITECTURES: dict[str, tuple[Family, bool]] = {
     "ColQwen2ForRetrieval": ("qwen2_vl", True),
 }
 JINA_V4 = "JinaEmbeddingsV4Model"
+COLQWEN2_HF = "ColQwen2ForRetrieval"
 
 _MERGE_SIZE = 2
 _FRAMES = 2
 _CHANNELS = 3
 _PLAIN_ROPE = ("default", "mrope")
+_VISION_ROPE = ("default", "axial")
+_VISION_ROPE_THETA = 10_000.0
 _ACTIVATION = "silu"
 _VISION_ACTIVATIONS: dict[Family, str] = {
     "qwen2_vl": "quick_gelu",
     "qwen2_5_vl": "silu",
     "qwen3_vl": "gelu_pytorch_tanh",
 }
+_QWEN2_TEXT: dict[str, Any] = {
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32_768,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "mrope_section": [16, 24, 24],
+}
+_TEXT_DEFAULTS: dict[Family, dict[str, Any]] = {
+    "qwen2_vl": _QWEN2_TEXT,
+    "qwen2_5_vl": _QWEN2_TEXT,
+    "qwen3_vl": {
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "max_position_embeddings": 128_000,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 5e5,
+        "mrope_section": [24, 20, 20],
+    },
+}
+_TEXT_ONLY: dict[str, object] = {
+    "hidden_act": _ACTIVATION,
+    "use_sliding_window": False,
+}
+# What the weights show of the language model.
+_SHOWN = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+_N_HEADS = 16
+_FULL_LAYERS = [7, 15, 23, 31]
+_DEEPSTACK = [8, 16, 24]
 # By their ids the reference tells where a picture stands in a sequence.
 _MARKERS = {
     "image_token_id": "<|image_pad|>",
@@ -148,21 +183,23 @@ def read_config(folder: Path) -> Config:
     first = names[0] if isinstance(names, list) and names else None
     name = root.one_of("architectures", ARCHITECTURES, first)
     family, has_projector = ARCHITECTURES[name]
+    if not has_projector:  # transformers' own classes, which it chooses by this
+        root.only("model_type", family)
+    projector_dim = root.whole("embedding_dim", 128) if name == COLQWEN2_HF else None
     if "vlm_config" in root.values:  # transformers' ColQwen2
         root = root.section("vlm_config")
         found = root.one_of("model_type", FAMILIES, root.values.get("model_type"))
         family = cast("Family", found)
-    text = root
-    if "text_config" in root.values:
-        inner = root.section("text_config")
-        text = Section(path, {**root.values, **inner.values}, inner.prefix)
     is_jina = name == JINA_V4
     if is_jina:
         root.only("single_vector_pool_strategy", "mean")
     tasks = root.strings("task_names") if is_jina else []
     if not all(re.fullmatch(r"[\w-]+", task) for task in tasks):
         raise root.fail("task_names", "letters, digits, '-' and '_' are allowed in a name")
-    language = _text(text, family)
+    language = _text(_language(root), family)
+    if is_jina:
+        projector_dim = root.whole("multi_vector_projector_dim")
+        root.only("truncate_dim", language.hidden)
     dims = root.wholes("matryoshka_dims") if is_jina else []
     if not all(1 <= dim <= language.hidden for dim in dims):
         raise root.fail("matryoshka_dims", f"numbers from 1 to hidden_size, {language.hidden}")
@@ -170,8 +207,8 @@ def read_config(folder: Path) -> Config:
         name,
         family,
         language,
-        _vision(root.section("vision_config"), family),
-        root.whole("multi_vector_projector_dim") if is_jina else None,
+        _vision(root.section("vision_config"), family, language),
+        projector_dim,
         has_projector,
         dims,
         tasks,
@@ -183,56 +220,92 @@ def read_config(folder: Path) -> Config:
     )
 
 
+def _language(root: Section) -> Section:
+    """The language model's settings: text_config where there is one, else the top.
+
+    Beside a text_config transformers reads none of them at the top; what an older version has left
+    there counts only where the weights show whether it is right.
+    """
+    if root.values.get("text_config") is None:
+        return root
+    inner = root.section("text_config")
+    shown = {key: root.values[key] for key in _SHOWN if key in root.values}
+    return Section(root.path, {**shown, **inner.values}, inner.prefix)
+
+
+def _rope(values: Section) -> Section:
+    """The object with the rotary positions' settings, of which transformers takes the older."""
+    key = "rope_scaling" if values.values.get("rope_scaling") else "rope_parameters"
+    if values.values.get(key) is None:
+        return Section(values.path, {}, f"{values.prefix}{key}.")
+    return values.section(key)
+
+
+def _plain_rope(values: Section, kinds: tuple[str, ...]) -> Section:
+    """As `_rope`, of a kind without scaling."""
+    rope = _rope(values)
+    key = "rope_type" if "rope_type" in rope.values else "type"
+    if rope.values.get(key, "default") not in kinds:
+        raise rope.fail(key, f"{' and '.join(kinds)} are supported")
+    for layers, of_layers in rope.values.items():
+        if isinstance(of_layers, dict):
+            raise rope.fail(layers, "one object for all layers is supported")
+    for place in (rope, values):
+        place.only("partial_rotary_factor", 1.0)
+    return rope
+
+
 def _text(values: Section, family: Family) -> TextConfig:
-    heads, hidden = values.whole("num_attention_heads"), values.whole("hidden_size")
+    default = _TEXT_DEFAULTS[family]
+    heads = values.whole("num_attention_heads", default["num_attention_heads"])
+    hidden = values.whole("hidden_size")
     is_qwen3 = family == "qwen3_vl"
+    head_dim: int | None = None
     if is_qwen3:
-        head_dim: int | None = values.whole("head_dim", 128)
+        head_dim = values.whole("head_dim", default["head_dim"])
         values.only("attention_bias", False)
     else:
-        head_dim = values.values.get("head_dim")
         if hidden % heads:
             raise values.fail("hidden_size", f"a multiple of the {heads} heads is needed")
-        if head_dim not in (None, hidden // heads):
-            raise values.fail("head_dim", f"{hidden // heads} is supported")
-    half = (head_dim or hidden // heads) // 2
-    values.only("hidden_act", _ACTIVATION)
-    values.only("use_sliding_window", False)
+        if values.values.get("head_dim") is not None:
+            head_dim = values.whole("head_dim")
+            values.only("head_dim", hidden // heads)
+    for key, only in _TEXT_ONLY.items():
+        values.only(key, only)
+    values.only("is_causal", True, takes_null=False)
+    kv_heads = heads
+    if values.values.get("num_key_value_heads", 0) is not None:
+        kv_heads = values.whole("num_key_value_heads", default["num_key_value_heads"])
+    if heads % kv_heads:
+        raise values.fail("num_key_value_heads", f"a divisor of the {heads} heads is needed")
     kinds = values.values.get("layer_types")
     if kinds is not None and set(values.strings("layer_types")) - {"full_attention"}:
         raise values.fail("layer_types", "'full_attention' is supported")
-    key = "rope_parameters" if "rope_parameters" in values.values else "rope_scaling"
-    rope = values.section(key)
-    kind = rope.values.get("rope_type", rope.values.get("type", "default"))
-    if kind not in _PLAIN_ROPE:
-        raise rope.fail(
-            "rope_type" if "rope_type" in rope.values else "type",
-            f"{' and '.join(_PLAIN_ROPE)} are supported",
-        )
-    for place in (rope, values):
-        place.only("partial_rotary_factor", 1.0)
-    section = rope.wholes("mrope_section")
+    rope = _plain_rope(values, _PLAIN_ROPE)
+    half = (head_dim or hidden // heads) // 2
+    section = rope.wholes("mrope_section", default["mrope_section"])
     if len(section) != _CHANNELS or sum(section) != half:
         raise rope.fail("mrope_section", f"three numbers that sum to {half} are needed")
     if bool(rope.values.get("mrope_interleaved", is_qwen3)) is not is_qwen3:
         raise rope.fail("mrope_interleaved", f"{str(is_qwen3).lower()} is supported")
+    theta = rope if "rope_theta" in rope.values else values
     return TextConfig(
         values.whole("vocab_size"),
         hidden,
         values.whole("intermediate_size"),
         values.whole("num_hidden_layers"),
         heads,
-        values.whole("num_key_value_heads"),
-        values.whole("max_position_embeddings"),
-        values.number("rms_norm_eps"),
-        (rope if "rope_theta" in rope.values else values).number("rope_theta"),
+        kv_heads,
+        values.whole("max_position_embeddings", default["max_position_embeddings"]),
+        values.number("rms_norm_eps", default["rms_norm_eps"]),
+        theta.number("rope_theta", default["rope_theta"]),
         section,
         head_dim,
         is_qwen3,
     )
 
 
-def _vision(values: Section, family: Family) -> VisionConfig:
+def _vision(values: Section, family: Family, language: TextConfig) -> VisionConfig:
     for key, only in (
         ("spatial_merge_size", _MERGE_SIZE),
         ("temporal_patch_size", _FRAMES),
@@ -241,6 +314,9 @@ def _vision(values: Section, family: Family) -> VisionConfig:
     ):
         values.only(key, only)
     values.only("hidden_act", _VISION_ACTIVATIONS[family])
+    values.only("hidden_size" if family == "qwen2_vl" else "out_hidden_size", language.hidden)
+    for place in (_plain_rope(values, _VISION_ROPE), values):
+        place.only("rope_theta", _VISION_ROPE_THETA)
     if family == "qwen3_vl":
         return _qwen3_vision(values)
     if family == "qwen2_vl":
@@ -250,8 +326,10 @@ def _vision(values: Section, family: Family) -> VisionConfig:
     else:
         hidden, ffn = values.whole("hidden_size"), values.whole("intermediate_size")
         window, full_layers = values.whole("window_size", 112), _full_layers(values)
-    layers, heads = values.whole("depth"), values.whole("num_heads")
+    layers, heads = values.whole("depth"), _vision_heads(values, hidden)
     patch = values.whole("patch_size", 14)
+    if window is not None and window % (patch * _MERGE_SIZE):
+        raise values.fail("window_size", f"a multiple of {patch * _MERGE_SIZE} is supported")
     return VisionConfig(hidden, ffn, layers, heads, patch, window, full_layers)
 
 
@@ -260,16 +338,17 @@ def _qwen3_vision(values: Section) -> VisionConfig:
     n_positions = values.whole("num_position_embeddings")
     if math.isqrt(n_positions) ** 2 != n_positions:
         raise values.fail("num_position_embeddings", "a square is needed")
-    deepstack = values.wholes("deepstack_visual_indexes")
+    deepstack = values.wholes("deepstack_visual_indexes", _DEEPSTACK)
     if any(index >= layers for index in deepstack) or len(set(deepstack)) != len(deepstack):
         raise values.fail("deepstack_visual_indexes", f"indices below {layers} are needed")
     if deepstack != sorted(deepstack):
         raise values.fail("deepstack_visual_indexes", "increasing indices are needed")
+    hidden = values.whole("hidden_size")
     return VisionConfig(
-        values.whole("hidden_size"),
+        hidden,
         values.whole("intermediate_size"),
         layers,
-        values.whole("num_heads"),
+        _vision_heads(values, hidden),
         values.whole("patch_size", 16),
         None,
         None,
@@ -278,8 +357,16 @@ def _qwen3_vision(values: Section) -> VisionConfig:
     )
 
 
+def _vision_heads(values: Section, hidden: int) -> int:
+    heads = values.whole("num_heads", _N_HEADS)
+    if hidden % heads:
+        raise values.fail("num_heads", f"a divisor of the tower's {hidden} components is needed")
+    values.only("head_dim", hidden // heads)
+    return heads
+
+
 def _full_layers(values: Section) -> list[int]:
-    layers = values.wholes("fullatt_block_indexes")
+    layers = values.wholes("fullatt_block_indexes", _FULL_LAYERS)
     step = layers[0] + 1 if layers else 0
     if not layers or layers != list(range(step - 1, values.whole("depth"), step)):
         raise values.fail(

@@ -220,6 +220,8 @@ class _Model:
         if merge is not None and merge not in settings.tasks:
             known = ", ".join(settings.tasks) or "none"
             raise InputError(f"merge is {merge!r}; the checkpoint's adapters are {known}")
+        if use_adapters:
+            adapters.check_named(base, settings.tasks)
         found = layout.resolve(base, tensors.find(base), settings)
         loras = None
         if base != folder:

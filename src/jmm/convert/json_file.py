@@ -75,18 +75,22 @@ class Section:
             raise self.fail(key, "an object is needed")
         return Section(self.path, self.values[key], f"{self.prefix}{key}.")
 
-    def only(self, key: str, needed: object) -> None:
-        """Checks that a key has the one value that is supported, where it is there and not null.
+    def only(self, key: str, needed: object, *, takes_null: bool = True) -> None:
+        """Checks that a key has the one value that is supported, where it is there.
+
+        Args:
+            key: Its name.
+            needed: The value.
+            takes_null: Whether null counts as absent.
 
         Raises:
             ModelLoadError: It has another.
         """
         value = self.values.get(key)
-        if value is None or (
-            value == needed and isinstance(value, bool) is isinstance(needed, bool)
-        ):
+        if value is None and (takes_null or key not in self.values):
             return
-        raise self.fail(key, f"{json.dumps(needed)} is supported")
+        if value != needed or isinstance(value, bool) is not isinstance(needed, bool):
+            raise self.fail(key, f"{json.dumps(needed)} is supported")
 
     def whole(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 on that fits 32 bits.
@@ -120,16 +124,27 @@ class Section:
             raise self.fail(key, f"supported are {', '.join(allowed)}")
         return value
 
-    def wholes(self, key: str) -> list[int]:
+    def wholes(self, key: str, default: list[int] | None = None) -> list[int]:
         """A list of whole numbers from 0 on.
+
+        Raises:
+            ModelLoadError: It is something else, or missing without a default.
+        """
+        value = self.values.get(key, default)
+        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+            raise self.fail(key, "a list of whole numbers is needed")
+        return list(value)
+
+    def items(self, key: str) -> list[Any]:
+        """A list; an empty one where there is none.
 
         Raises:
             ModelLoadError: It is something else.
         """
         value = self.values.get(key)
-        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
-            raise self.fail(key, "a list of whole numbers is needed")
-        return list(value)
+        if value is not None and not isinstance(value, list):
+            raise self.fail(key, "a list is needed")
+        return list(value or [])
 
     def strings(self, key: str) -> list[str]:
         """A list of strings.

@@ -1,14 +1,16 @@
 """How a checkpoint's pictures are prepared: preprocessor_config.json, checked.
 
-Source: transformers' ``Qwen2VLImageProcessor`` (defaults), and its ``get_image_processor_dict``: of
+Source: transformers' ``Qwen2VLImageProcessor`` (defaults; null is no default: a step is left
+out), and its ``get_image_processor_dict``: of
 processor_config.json and preprocessor_config.json the first counts where it tells of pictures.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from jmm import preprocess
 from jmm.convert.json_file import Section, is_number, read
 from jmm.errors import ModelLoadError
 from jmm.gguf_header import MERGE_SIZE, is_moderate
@@ -20,6 +22,7 @@ FILES = ("preprocessor_config.json", "processor_config.json")
 _PLAIN, _NESTED = FILES
 _NESTED_KEY = "image_processor"
 _CHANNELS = 3
+_EDGES = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
 _BICUBIC = 3
 _PATCH_SIZE = 14
 _TYPES = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL")
@@ -28,12 +31,11 @@ _STEPS: dict[str, object] = {
     "do_rescale": True,
     "do_normalize": True,
     "do_convert_rgb": True,
-    "do_center_crop": False,
-    "do_pad": False,
     "resample": _BICUBIC,
     "temporal_patch_size": 2,
     "merge_size": MERGE_SIZE,
 }
+_NO_STEPS = ("do_center_crop", "do_pad")
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,13 @@ def read_pictures(folder: Path, patch_size: int) -> PictureConfig:
     """
     values = _section(folder)
     for key, needed in _STEPS.items():
-        values.only(key, needed)
-    values.only("patch_size", patch_size)
-    if values.values.get("patch_size") is None and patch_size != _PATCH_SIZE:
+        values.only(key, needed, takes_null=False)
+    for key in _NO_STEPS:
+        values.only(key, False)
+    if values.whole("patch_size", _PATCH_SIZE) != patch_size:
         raise values.fail("patch_size", f"{patch_size} is needed, as in config.json")
-    factor = values.values.get("rescale_factor")
-    if factor is not None and not (is_number(factor) and abs(255 * factor - 1) < 1e-6):
+    factor = values.values.get("rescale_factor", 1 / 255)
+    if not is_number(factor) or abs(255 * factor - 1) >= 1e-6:
         raise values.fail("rescale_factor", "1/255 is supported")
     kind = values.values.get("image_processor_type")
     if kind is not None and not str(kind).startswith(_TYPES):
@@ -78,8 +81,8 @@ def read_pictures(folder: Path, patch_size: int) -> PictureConfig:
     if least is not None and most is not None and most < least:
         raise ModelLoadError(f"{values.path}: max_pixels is {most}, below min_pixels, {least}")
     return PictureConfig(
-        _three(values, "image_mean", positive=False),
-        _three(values, "image_std", positive=True),
+        _three(values, "image_mean", preprocess.CLIP_MEAN, positive=False),
+        _three(values, "image_std", preprocess.CLIP_STD, positive=True),
         least,
         most,
     )
@@ -95,25 +98,22 @@ def _section(folder: Path) -> Section:
 
 
 def _limits(values: Section) -> tuple[int | None, int | None]:
-    size = values.values.get("size")
-    if size is not None and not isinstance(size, dict):
-        raise values.fail("size", "an object with shortest_edge and longest_edge is needed")
-    named: dict[str, Any] = size or {}
-    limits: list[int | None] = []
-    for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-        if values.values.get(key) is not None:
-            limits.append(values.whole(key))
-        elif named.get(edge) is not None:
-            limits.append(Section(values.path, named, f"{values.prefix}size.").whole(edge))
-        else:
-            limits.append(None)
-    if unknown := set(named) - {"shortest_edge", "longest_edge", "min_pixels", "max_pixels"}:
+    """Both limits: of their own names, else of the edges; the defaults if there is neither."""
+    given = values.values.get("size") is not None
+    size = values.section("size") if given else Section(values.path, {}, f"{values.prefix}size.")
+    if unknown := set(size.values) - {*_EDGES, *_EDGES.values()}:
         raise values.fail("size", f"{min(unknown)} is not supported")
-    return limits[0], limits[1]
+    limits: dict[str, int | None] = {}
+    for key, edge in _EDGES.items():
+        if values.values.get(key) is not None:
+            limits[key] = values.whole(key)
+        else:
+            limits[key] = size.whole(edge) if given else None
+    return limits["min_pixels"], limits["max_pixels"]
 
 
-def _three(values: Section, key: str, *, positive: bool) -> list[float]:
-    found = values.values.get(key)
+def _three(values: Section, key: str, default: tuple[float, ...], *, positive: bool) -> list[float]:
+    found = values.values.get(key, list(default))
     numbers = found if isinstance(found, list) and all(map(is_number, found)) else []
     sized = all(map(is_moderate, numbers))
     if len(numbers) != _CHANNELS or not sized or (positive and min(numbers) <= 0):
