@@ -476,6 +476,17 @@ class Choice:
     reason: str = field(compare=False)
 
 
+def by_name(name: str) -> Profile | None:
+    """The profile of a model of that name, None where it tells none.
+
+    Example:
+        >>> by_name("Alibaba-NLP/gme-Qwen2-VL-2B-Instruct").name
+        'gme-qwen2-vl'
+    """
+    plain = name.lower().replace("_", "-").replace(" ", "-")
+    return next((profile for part, profile in _BY_NAME if part in plain), None)
+
+
 def choose(metadata: Metadata, name: str | None = None, tower: str | None = None) -> Choice:
     """Picks the profile of a model.
 
@@ -500,10 +511,9 @@ def choose(metadata: Metadata, name: str | None = None, tower: str | None = None
     if isinstance(written, str):
         return Choice(_named(written, "jmm.profile of the model"), "jmm.profile in the model file")
     for key in ("general.name", "general.basename", "general.finetune"):
-        value = str(metadata.get(key, "")).lower().replace("_", "-").replace(" ", "-")
-        for part, profile in _BY_NAME:
-            if part in value:
-                return Choice(profile, f"{key} is {metadata[key]!r}")
+        named = by_name(str(metadata.get(key, "")))
+        if named is not None:
+            return Choice(named, f"{key} is {metadata[key]!r}")
     architecture = metadata.get("general.architecture")
     if architecture in _BY_ARCHITECTURE:
         profile = _BY_ARCHITECTURE[architecture]

@@ -403,7 +403,8 @@ def test_weights_that_cannot_be_read(jina: Path, folder: Path, tmp_path: Path) -
 def test_command(jina: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert cli.main(["convert", str(jina), str(out), "--text-type", "q8_0"]) == 0
-    assert capsys.readouterr().out == f"{out}\n"
+    profile = "jina-embeddings-v4 (the architecture is JinaEmbeddingsV4Model)"
+    assert capsys.readouterr().out == f"{out}: profile {profile}\n"
     assert tensors(out / "text.gguf")["token_embd.weight"][0] == "Q8_0"
     assert cli.main(["convert", str(jina), str(out), "--overwrite", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

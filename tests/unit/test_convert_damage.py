@@ -60,7 +60,7 @@ CASES: list[tuple[Damage, str]] = [
     (setting("config.json", "architectures", []), "architectures is []"),
     (setting("config.json", "architectures", [[1]]), "architectures is [[1]]; supported are"),
     (without("config.json", "vision_config"), "vision_config is missing"),
-    (without("config.json", "text_config.hidden_size"), "text_config.hidden_size is missing"),
+    (without("config.json", "text_config.hidden_size"), "three numbers that sum to 1024"),
     (setting("config.json", "text_config.hidden_size", "64"), "hidden_size is '64'"),
     (setting("config.json", "text_config.num_attention_heads", 7), "a multiple of the 7 heads"),
     (setting("config.json", "text_config.rms_norm_eps", 0), "rms_norm_eps is 0"),

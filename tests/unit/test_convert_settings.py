@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 
-from jmm import Embedder, InputError, ModelLoadError
+from jmm import Embedder, InputError, ModelLoadError, cli
 from jmm.convert import convert
-from support import checkpoint, qwen3_checkpoint
+from jmm.convert.config import VisionConfig, read_config
+from support import checkpoint, qwen3_checkpoint, tiny
 from support.damage import MODEL, Damage, edit, setting, without
 
 TEXT, VISION = "text_config.", "vision_config."
@@ -117,7 +121,7 @@ REFUSED: list[tuple[Damage, str]] = [
     (setting(CONFIG, VISION + "head_dim", 8), "vision_config.head_dim is 8; 32 is supported"),
     (setting(CONFIG, VISION + "out_hidden_size", 32), "out_hidden_size is 32; 64 is supported"),
     (setting(CONFIG, VISION + "window_size", 100), "window_size is 100; a multiple of 28 is"),
-    (without(CONFIG, VISION + "fullatt_block_indexes"), "fullatt_block_indexes is missing; every"),
+    (without(CONFIG, VISION + "fullatt_block_indexes"), "fullatt_block_indexes is [7, 15, 23, 31]; every"),
     (setting(CONFIG, "truncate_dim", 32), "truncate_dim is 32; 64 is supported"),
     (setting(CONFIG, "task_names", []), "adapters holds adapters, and config.json has no task_na"),
     (setting(CONFIG, VISION + "hidden_act", "gelu"), "vision_config.hidden_act is 'gelu'"),
@@ -422,3 +426,127 @@ def test_files_of_ones_own_are_kept(jina: Path, tmp_path: Path) -> None:
         convert(jina, out, overwrite=True)
     assert (out / "notes.txt").read_text() == "mine"
     assert (out / "text.gguf").exists()
+
+
+# What transformers 4.49 leaves in the config.json of two models of 3 and 2 thousand million weights
+# when it saves them: no key of vision_config that equals its class's default.
+SAVED_AGAIN = {
+    "Qwen2_5_VLForConditionalGeneration": (
+        {"hidden_size": 1280, "in_chans": 3, "out_hidden_size": 2048, "spatial_patch_size": 14},
+        VisionConfig(1280, 3420, 32, 16, 14, 112, [7, 15, 23, 31]),
+    ),
+    "Qwen2VLForConditionalGeneration": (
+        {"hidden_size": 2048, "in_chans": 3, "spatial_patch_size": 14},
+        VisionConfig(1280, 5120, 32, 16, 14, None, None),
+    ),
+    "Qwen3VLForConditionalGeneration": (
+        {"out_hidden_size": 2048},
+        VisionConfig(1152, 4304, 27, 16, 16, None, None, 2304, (8, 16, 24)),
+    ),
+}
+
+
+@pytest.mark.parametrize("architecture", SAVED_AGAIN)
+def test_a_configuration_without_its_defaults(architecture: str, tmp_path: Path) -> None:
+    written, expected = SAVED_AGAIN[architecture]
+    text = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8}
+    root = {"architectures": [architecture], "text_config": text, "vision_config": written}
+    checkpoint.write_json(tmp_path / CONFIG, root)
+    found = read_config(tmp_path)
+    assert found.vision == expected
+    assert found.text.vocab_size == (151_936 if found.text.is_qwen3 else 152_064)
+    assert found.text.context_length == (128_000 if found.text.is_qwen3 else 32_768)
+
+
+@pytest.mark.parametrize(
+    ("folder_name", "noted", "profile", "reason"),
+    [
+        ("gme-Qwen2-VL-2B", None, "gme-qwen2-vl", "the folder's name is gme-Qwen2-VL-2B"),
+        (
+            "models--org--gme-Qwen2-VL-7B/snapshots/0a1b",
+            None,
+            "gme-qwen2-vl",
+            "the repo's folder is models--org--gme-Qwen2-VL-7B",
+        ),
+        (
+            "0a1b",
+            "org/gme-Qwen2-VL-2B",
+            "gme-qwen2-vl",
+            "_name_or_path in config.json is org/gme-Qwen2-VL-2B",
+        ),
+        ("0a1b", "org/Qwen2-VL-2B", "qwen2.5-vl", "general.architecture is 'qwen2vl'"),
+        ("0a1b", 7, "qwen2.5-vl", "general.architecture is 'qwen2vl'"),
+    ],
+)
+def test_the_profile_by_the_names_of_a_model(
+    folder_name: str,
+    noted: object,
+    profile: str,
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = checkpoint.write(tiny.MODELS["qwen2_small"], tmp_path / folder_name)
+    setting(CONFIG, "_name_or_path", noted)(source)
+    assert cli.main(["convert", str(source), str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out'}: profile {profile} ({reason})\n"
+    manifest = json.loads((tmp_path / "out" / "jmm.json").read_text())
+    assert (manifest["profile"], manifest["profile_reason"]) == (profile, reason)
+
+
+def test_a_profile_of_other_models(jina: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="profile gemma3 is for models of another kind"):
+        convert(jina, tmp_path / "out", profile="gemma3", merge="retrieval")
+
+
+def test_auto_keeps_each_tensors_own_type(folder: Path, tmp_path: Path) -> None:
+    """Of embeddings in BF16 and layers in F32."""
+    weights = tiny.weights(MODEL) | checkpoint.projector(MODEL)
+    named = {checkpoint.rename(name, checkpoint.JINA): value for name, value in weights.items()}
+    first = "model.embed_tokens.weight"
+    parts = {"a": {first: named.pop(first)}, "b": named}
+    for (name, part), dtype in zip(parts.items(), ("BF16", "F32"), strict=True):
+        checkpoint.save(part, folder / f"{name}.safetensors", dtype)
+    (folder / "model.safetensors").unlink()
+    index = {key: f"{name}.safetensors" for name, part in parts.items() for key in part}
+    checkpoint.write_json(folder / "model.safetensors.index.json", {"weight_map": index})
+    out = convert(folder, tmp_path / "out", use_adapters=False)
+    found = {tensor.name: tensor for tensor in gguf.GGUFReader(out / "text.gguf").tensors}
+    assert found["token_embd.weight"].tensor_type.name == "BF16"
+    assert found["blk.0.ffn_up.weight"].tensor_type.name == "F32"
+    np.testing.assert_array_equal(
+        found["blk.0.ffn_up.weight"].data,
+        weights["model.language_model.layers.0.mlp.up_proj.weight"],
+    )
+    assert json.loads((out / "jmm.json").read_text())["types"]["text"] == "f32"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "license: mit",
+        "license: {a: 1}",
+        "license: 5\nmodel_name: 7",
+        "license: [mit, 3]\nbase_model: '1'",
+        "a: b: c",
+        "!!python/object:os.system {}",
+        "tags: [{x: 1}]",
+        'model_name: "\\ud800"',
+    ],
+)
+def test_a_card_is_no_reason_to_refuse(head: str, folder: Path, tmp_path: Path) -> None:
+    for path in (folder / "README.md", folder / "adapters" / "README.md"):
+        path.write_text(f"---\n{head}\n---\n")
+    command = [
+        sys.executable,
+        "-m",
+        "jmm",
+        "convert",
+        "--quiet",
+        str(folder),
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    licences = gguf.GGUFReader(tmp_path / "out" / "text.gguf").fields.get("general.license")
+    assert (licences is not None) is (head == "license: mit")

@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts, and prints where to."""
+    """Converts, and prints where to and with which profile."""
     from jmm.convert import convert  # its extra is needed by this command alone
 
     with unwound_by_sigterm():
@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             show_progress=shows_progress(arguments),
         )
-    if says(arguments, {"folder": str(out), **json.loads((out / MANIFEST).read_bytes())}):
-        print(out)
+    manifest = json.loads((out / MANIFEST).read_bytes())
+    if says(arguments, {"folder": str(out), **manifest}):
+        print(f"{out}: profile {manifest['profile']} ({manifest['profile_reason']})")
     return 0

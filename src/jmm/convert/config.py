@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from jmm.convert.json_file import Section, read
@@ -49,7 +49,12 @@ _VISION_ACTIVATIONS: dict[Family, str] = {
     "qwen2_5_vl": "silu",
     "qwen3_vl": "gelu_pytorch_tanh",
 }
+# Of transformers' classes; a configuration that it has saved may lack what equals them.
 _QWEN2_TEXT: dict[str, Any] = {
+    "vocab_size": 152_064,
+    "hidden_size": 8192,
+    "intermediate_size": 29_568,
+    "num_hidden_layers": 80,
     "num_attention_heads": 64,
     "num_key_value_heads": 8,
     "max_position_embeddings": 32_768,
@@ -61,6 +66,10 @@ _TEXT_DEFAULTS: dict[Family, dict[str, Any]] = {
     "qwen2_vl": _QWEN2_TEXT,
     "qwen2_5_vl": _QWEN2_TEXT,
     "qwen3_vl": {
+        "vocab_size": 151_936,
+        "hidden_size": 4096,
+        "intermediate_size": 22_016,
+        "num_hidden_layers": 32,
         "num_attention_heads": 32,
         "num_key_value_heads": 32,
         "head_dim": 128,
@@ -76,9 +85,27 @@ _TEXT_ONLY: dict[str, object] = {
 }
 # What the weights show of the language model.
 _SHOWN = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-_N_HEADS = 16
-_FULL_LAYERS = [7, 15, 23, 31]
-_DEEPSTACK = [8, 16, 24]
+_VISION_DEFAULTS: dict[Family, dict[str, Any]] = {
+    "qwen2_vl": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "patch_size": 14},
+    "qwen2_5_vl": {
+        "depth": 32,
+        "hidden_size": 3584,
+        "intermediate_size": 3420,
+        "num_heads": 16,
+        "patch_size": 14,
+        "window_size": 112,
+        "fullatt_block_indexes": [7, 15, 23, 31],
+    },
+    "qwen3_vl": {
+        "depth": 27,
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_heads": 16,
+        "patch_size": 16,
+        "num_position_embeddings": 2304,
+        "deepstack_visual_indexes": [8, 16, 24],
+    },
+}
 # By their ids the reference tells where a picture stands in a sequence.
 _MARKERS = {
     "image_token_id": "<|image_pad|>",
@@ -158,6 +185,7 @@ class Config:
         dims: Legal values of ``truncate_dim``; empty for any.
         tasks: Names of its LoRA adapters; empty for none.
         markers: ``{token: id}`` of those around pictures, where the config tells them.
+        name: What transformers has noted as the model's name or path, None where it has not.
     """
 
     architecture: str
@@ -169,6 +197,7 @@ class Config:
     dims: list[int]
     tasks: list[str]
     markers: Mapping[str, int]
+    name: str | None = None
 
 
 def read_config(folder: Path) -> Config:
@@ -217,6 +246,7 @@ def read_config(folder: Path) -> Config:
             for key, token in _MARKERS.items()
             if root.values.get(key) is not None
         },
+        noted if isinstance(noted := root.values.get("_name_or_path"), str) else None,
     )
 
 
@@ -258,7 +288,7 @@ def _plain_rope(values: Section, kinds: tuple[str, ...]) -> Section:
 def _text(values: Section, family: Family) -> TextConfig:
     default = _TEXT_DEFAULTS[family]
     heads = values.whole("num_attention_heads", default["num_attention_heads"])
-    hidden = values.whole("hidden_size")
+    hidden = values.whole("hidden_size", default["hidden_size"])
     is_qwen3 = family == "qwen3_vl"
     head_dim: int | None = None
     if is_qwen3:
@@ -290,10 +320,10 @@ def _text(values: Section, family: Family) -> TextConfig:
         raise rope.fail("mrope_interleaved", f"{str(is_qwen3).lower()} is supported")
     theta = rope if "rope_theta" in rope.values else values
     return TextConfig(
-        values.whole("vocab_size"),
+        values.whole("vocab_size", default["vocab_size"]),
         hidden,
-        values.whole("intermediate_size"),
-        values.whole("num_hidden_layers"),
+        values.whole("intermediate_size", default["intermediate_size"]),
+        values.whole("num_hidden_layers", default["num_hidden_layers"]),
         heads,
         kv_heads,
         values.whole("max_position_embeddings", default["max_position_embeddings"]),
@@ -317,17 +347,18 @@ def _vision(values: Section, family: Family, language: TextConfig) -> VisionConf
     values.only("hidden_size" if family == "qwen2_vl" else "out_hidden_size", language.hidden)
     for place in (_plain_rope(values, _VISION_ROPE), values):
         place.only("rope_theta", _VISION_ROPE_THETA)
+    values = replace(values, values={**_VISION_DEFAULTS[family], **values.values})
     if family == "qwen3_vl":
         return _qwen3_vision(values)
     if family == "qwen2_vl":
         hidden = values.whole("embed_dim")
-        ffn = int(hidden * values.number("mlp_ratio", 4))
+        ffn = int(hidden * values.number("mlp_ratio"))
         window, full_layers = None, None
     else:
         hidden, ffn = values.whole("hidden_size"), values.whole("intermediate_size")
-        window, full_layers = values.whole("window_size", 112), _full_layers(values)
+        window, full_layers = values.whole("window_size"), _full_layers(values)
     layers, heads = values.whole("depth"), _vision_heads(values, hidden)
-    patch = values.whole("patch_size", 14)
+    patch = values.whole("patch_size")
     if window is not None and window % (patch * _MERGE_SIZE):
         raise values.fail("window_size", f"a multiple of {patch * _MERGE_SIZE} is supported")
     return VisionConfig(hidden, ffn, layers, heads, patch, window, full_layers)
@@ -338,7 +369,7 @@ def _qwen3_vision(values: Section) -> VisionConfig:
     n_positions = values.whole("num_position_embeddings")
     if math.isqrt(n_positions) ** 2 != n_positions:
         raise values.fail("num_position_embeddings", "a square is needed")
-    deepstack = values.wholes("deepstack_visual_indexes", _DEEPSTACK)
+    deepstack = values.wholes("deepstack_visual_indexes")
     if any(index >= layers for index in deepstack) or len(set(deepstack)) != len(deepstack):
         raise values.fail("deepstack_visual_indexes", f"indices below {layers} are needed")
     if deepstack != sorted(deepstack):
@@ -349,7 +380,7 @@ def _qwen3_vision(values: Section) -> VisionConfig:
         values.whole("intermediate_size"),
         layers,
         _vision_heads(values, hidden),
-        values.whole("patch_size", 16),
+        values.whole("patch_size"),
         None,
         None,
         n_positions,
@@ -358,7 +389,7 @@ def _qwen3_vision(values: Section) -> VisionConfig:
 
 
 def _vision_heads(values: Section, hidden: int) -> int:
-    heads = values.whole("num_heads", _N_HEADS)
+    heads = values.whole("num_heads")
     if hidden % heads:
         raise values.fail("num_heads", f"a divisor of the tower's {hidden} components is needed")
     values.only("head_dim", hidden // heads)
@@ -366,7 +397,7 @@ def _vision_heads(values: Section, hidden: int) -> int:
 
 
 def _full_layers(values: Section) -> list[int]:
-    layers = values.wholes("fullatt_block_indexes", _FULL_LAYERS)
+    layers = values.wholes("fullatt_block_indexes")
     step = layers[0] + 1 if layers else 0
     if not layers or layers != list(range(step - 1, values.whole("depth"), step)):
         raise values.fail(

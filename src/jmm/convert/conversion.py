@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -117,11 +118,13 @@ def convert(
     output.check_apart(target, (source, *([] if whole is None else [whole])))
     output.check_absent(target, overwrite=overwrite)
     model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
-    chosen = _choose(model, profile)
+    choice = _choose(model, profile)
+    chosen = choice.profile
     model.check(chosen)
     Processor.of(model.limits, chosen, least, most)  # checks them as `Embedder` will
     types = _types(model, text_type, vision_type, adapter_type)
-    files = list(_files(model, types, chosen))
+    asked = {"text": text_type, "vision": vision_type, "adapters": adapter_type}
+    files = list(_files(model, types, asked, chosen))
     hashed = model.sources()
     n_bytes = sum(entry.n_bytes for file in files for entry in file.entries)
     output.check_space(target, n_bytes)
@@ -151,6 +154,7 @@ def convert(
             "adapters": loras,
             "merged": merge,
             "profile": chosen.name,
+            "profile_reason": choice.reason,
             "min_pixels": _first(least, chosen.min_pixels, model.pictures.min_pixels),
             "max_pixels": _first(most, chosen.max_pixels, model.pictures.max_pixels),
             "dim": model.config.text.hidden,
@@ -245,6 +249,8 @@ class _Model:
 
     def check(self, profile: profiles.Profile) -> None:
         """Raises ModelLoadError or InputError unless the profile can serve the model."""
+        if not profile.markers:
+            raise InputError(f"profile {profile.name} is for models of another kind than Qwen-VL")
         self.vocabulary.check_holds(profile.specials, f"profile {profile.name}")
         self.vocabulary.check_ids(self.config.markers, self.base / "config.json")
         self.vocabulary.check_ends(profile.add_special, f"profile {profile.name}")
@@ -302,7 +308,10 @@ class _File:
 
 
 def _files(
-    model: _Model, types: Mapping[str, FileType], profile: profiles.Profile
+    model: _Model,
+    types: Mapping[str, FileType],
+    asked: Mapping[str, Type],
+    profile: profiles.Profile,
 ) -> Iterator[_File]:
     targets = list(layout.text(model.config, model.tensors))
     merged = {}
@@ -318,7 +327,7 @@ def _files(
             Entry.of(
                 target,
                 model.tensors[target.source],
-                types["text"],
+                asked["text"],
                 merged[target.source].change(alpha) if target.source in merged else None,
             )
             for target in targets
@@ -331,7 +340,7 @@ def _files(
         "mmproj",
         model.folder,
         [
-            Entry.of(target, model.tensors[target.source], types["vision"])
+            Entry.of(target, model.tensors[target.source], asked["vision"])
             for target in layout.vision(model.config.vision, model.config.text)
         ],
         lambda writer: _vision_keys(writer, model, types["vision"], profile),
@@ -351,7 +360,7 @@ def _files(
                 for entry in gguf_file.lora_entries(
                     target.name,
                     (pairs[target.source].low, pairs[target.source].high),
-                    types["adapters"],
+                    asked["adapters"],
                 )
             ],
             lambda writer: _adapter_keys(writer, alpha),
@@ -423,26 +432,49 @@ def _adapter_keys(writer: Any, alpha: float) -> None:
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, alpha)
 
 
-def _choose(model: _Model, name: str | None) -> profiles.Profile:
-    if name is None and model.config.architecture in _PROFILES:
-        return _PROFILES[model.config.architecture]
-    metadata = {
-        "general.architecture": model.text_architecture,
-        "general.name": model.folder.name,
-    }
-    return profiles.choose(metadata, name).profile
+def _choose(model: _Model, name: str | None) -> profiles.Choice:
+    """The profile: the one asked for, the architecture's, or that of a model of this name."""
+    if name is not None:
+        return profiles.choose({}, name)
+    architecture = model.config.architecture
+    if architecture in _PROFILES:
+        return profiles.Choice(_PROFILES[architecture], f"the architecture is {architecture}")
+    snapshot = model.folder.resolve()  # of huggingface_hub: models--org--name/snapshots/commit
+    for what, noted in (
+        ("the folder's name", model.folder.name),
+        ("the repo's folder", snapshot.parents[1].name if len(snapshot.parents) > 1 else ""),
+        ("_name_or_path in config.json", model.config.name),
+    ):
+        found = profiles.by_name(noted) if noted else None
+        if found is not None:
+            return profiles.Choice(found, f"{what} is {noted}")
+    return profiles.choose({"general.architecture": model.text_architecture})
 
 
 def _types(model: _Model, text: Type, vision: Type, lora: Type) -> dict[str, FileType]:
-    first = model.tensors["embed_tokens.weight"], model.tensors["visual.patch_embed.proj.weight"]
+    """What each file says its matrices are; under "auto" what most of its numbers are."""
+    sources = {
+        "text": [target.source for target in layout.text(model.config, model.tensors)],
+        "vision": [t.source for t in layout.vision(model.config.vision, model.config.text)],
+    }
     found = {
-        "text": gguf_file.file_type_of(first[0]) if text == "auto" else text,
-        "vision": gguf_file.file_type_of(first[1]) if vision == "auto" else vision,
+        name: _commonest(model.tensors[source] for source in sources[name])
+        if asked == "auto"
+        else asked
+        for name, asked in (("text", text), ("vision", vision))
     }
     if model.adapters is not None:
-        pair = next(iter(next(iter(model.adapters.tasks.values())).values()))
-        found["adapters"] = gguf_file.file_type_of(pair.low) if lora == "auto" else lora
+        pairs = [pair for of_task in model.adapters.tasks.values() for pair in of_task.values()]
+        halves = (half for pair in pairs for half in (pair.low, pair.high))
+        found["adapters"] = _commonest(halves) if lora == "auto" else lora
     return found
+
+
+def _commonest(sources: Iterable[Tensor]) -> FileType:
+    counts: Counter[FileType] = Counter()
+    for source in sources:
+        counts[gguf_file.file_type_of(source)] += math.prod(source.shape)
+    return counts.most_common(1)[0][0]
 
 
 def _first(*values: int | None) -> int | None:

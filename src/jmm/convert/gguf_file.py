@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import gguf
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # What gguf makes of values of other types than it expects, and of texts that are none.
 _UNWRITABLE = (AttributeError, KeyError, OverflowError, TypeError, ValueError, struct.error)
+
+_logger = logging.getLogger("jmm")
 
 FileType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0"]
 Change: TypeAlias = "tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]"
@@ -65,11 +68,15 @@ class Entry:
 
     @classmethod
     def of(
-        cls, target: Target, source: Tensor, file_type: FileType, change: Change | None = None
+        cls,
+        target: Target,
+        source: Tensor,
+        file_type: FileType | Literal["auto"],
+        change: Change | None = None,
     ) -> Entry:
         """A tensor of the layout, in the type that it gets in a file of ``file_type``."""
         shape = target.written
-        dtype = _dtype(target.name, shape, file_type)
+        dtype = _dtype(target.name, shape, _own(file_type, source))
         return cls(target.name, shape, dtype, source, target.span, target.frame, change)
 
     @property
@@ -114,13 +121,18 @@ def _dtype(name: str, shape: tuple[int, ...], file_type: FileType) -> str:
     return file_type.upper()
 
 
-def lora_entries(weight: str, pair: tuple[Tensor, Tensor], file_type: FileType) -> Iterator[Entry]:
+def lora_entries(
+    weight: str, pair: tuple[Tensor, Tensor], file_type: FileType | Literal["auto"]
+) -> Iterator[Entry]:
     """The two tensors that change one weight."""
     for side, source in zip("ab", pair, strict=True):
         name = f"{weight}.lora_{side}"
-        yield Entry(
-            name, source.shape, _dtype(name, source.shape, file_type), source, (0, source.shape[0])
-        )
+        dtype = _dtype(name, source.shape, _own(file_type, source))
+        yield Entry(name, source.shape, dtype, source, (0, source.shape[0]))
+
+
+def _own(file_type: FileType | Literal["auto"], source: Tensor) -> FileType:
+    return file_type_of(source) if file_type == "auto" else file_type
 
 
 def file_type_of(source: Tensor) -> FileType:
@@ -182,12 +194,42 @@ def write(
 
 
 def _add_card(writer: Any, folder: Path) -> None:
+    """Name and licence, as far as README.md and config.json tell them in plain words.
+
+    They are a description alone: what cannot be read is left out.
+    """
     total, shared, expert, n_experts = writer.get_total_parameter_count()
+    card = gguf.Metadata()
     try:
-        card = gguf.Metadata.load(None, folder, None, total)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelLoadError(f"{folder / 'README.md'}: its head cannot be read: {error}") from None
-    card.name = card.name or folder.name
+        with silenced("gguf.metadata"):
+            card = gguf.Metadata.load(None, folder, None, total)
+    except Exception as error:  # of any YAML that somebody has written
+        _logger.info("%s: name and licence are left out: %s", folder, error)
+    for entry in fields(card):
+        if not _is_plain(getattr(card, entry.name)):
+            setattr(card, entry.name, None)
+    card.name = card.name or folder.name.encode("utf-8", "replace").decode()
     if card.size_label is None and total > 0:
         card.size_label = gguf.size_label(total, shared, expert, n_experts)
     card.set_gguf_meta_model(writer)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value of a card is text, or lists and objects of text, that a file can hold."""
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*value, *value.values())))
+    is_text = isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+    return value is None or is_text
+
+
+@contextmanager
+def silenced(name: str) -> Iterator[None]:
+    """Keeps a logger of gguf's quiet, whose lines would go to stderr."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

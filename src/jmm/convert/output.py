@@ -14,6 +14,7 @@ from uuid import uuid4
 from jmm.bundle import MANIFEST
 from jmm.convert import json_file
 from jmm.errors import InputError, JmmError
+from jmm.replacing import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -93,6 +94,8 @@ def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     try:
         partial.mkdir()
         yield partial
+        for path in (*partial.iterdir(), partial):
+            sync(path)
         _place(partial, out, overwrite=overwrite)
     except JmmError:
         raise
@@ -123,6 +126,7 @@ def _place(partial: Path, out: Path, *, overwrite: bool) -> None:
             raise
         finally:
             if out.exists():
+                sync(out.parent)
                 shutil.rmtree(replaced, ignore_errors=True)
         return
 

@@ -7,13 +7,13 @@ Every stage that would cut a text otherwise than Qwen2's is refused.
 
 from __future__ import annotations
 
-import logging
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gguf
 
+from jmm.convert.gguf_file import silenced
 from jmm.convert.json_file import Section, read, shown
 from jmm.errors import ModelLoadError
 
@@ -281,15 +281,11 @@ def _check_ends(
 def _special(folder: Path, size: int) -> Any:
     if (folder / "chat_template.json").exists():
         read(folder / "chat_template.json")
-    logger = logging.getLogger("gguf.vocab")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
     try:
-        special = gguf.SpecialVocab(folder, load_merges=True, n_vocab=size)
+        with silenced("gguf.vocab"):
+            special = gguf.SpecialVocab(folder, load_merges=True, n_vocab=size)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelLoadError(f"{folder}: the tokenizer cannot be read: {error}") from None
-    finally:
-        logger.setLevel(level)
     if not special.merges:
         raise ModelLoadError(f"{folder / FILE}: model.merges is empty")
     for end in ("bos", "eos"):  # Qwen2 adds neither; gguf before 0.20 leaves it open

@@ -16,6 +16,7 @@ import numpy as np
 from jmm import _core
 from jmm.errors import InputError, JmmError, ModelLoadError, OutOfMemoryError
 from jmm.quantizer.layout import TYPES, Tensor, aligned, build_header
+from jmm.replacing import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -85,7 +86,7 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _exists(path: Path) -> InputError:
@@ -107,16 +108,6 @@ def _rename(part: Path, path: Path, *, overwrite: bool) -> None:
         else:
             return
     part.replace(path)
-
-
-def _sync_folder(path: Path) -> None:
-    """Makes a change of names last through a power cut, where the file system can."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def write(
