@@ -288,6 +288,11 @@ class Embedder:
             f"dim={self.dim}>"
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used: not after `close`, nor after a failure that cost the model."""
+        return bool(self._engine.is_open)
+
     def close(self) -> None:
         """Frees the model; further calls raise InputError. Closing twice does nothing."""
         self._engine.close()

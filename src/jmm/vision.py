@@ -135,6 +135,11 @@ class VisionEncoder:
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self._arguments,)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used: not after `close`, nor after a failure that cost the tower."""
+        return bool(self._tower.is_open)
+
     def close(self) -> None:
         """Frees the tower; further calls raise InputError. Closing twice does nothing."""
         self._tower.close()

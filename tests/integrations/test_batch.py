@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jmm import DecodeError, Embedder, InputError, VisionEncoder, VisionTokens, demo
+from jmm import (
+    DecodeError,
+    Embedder,
+    InputError,
+    JmmError,
+    OutOfMemoryError,
+    VisionEncoder,
+    VisionTokens,
+    demo,
+)
 from jmm.integrations import BatchEmbedder, BatchVisionEncoder
 from support import tiny
 
@@ -156,20 +165,67 @@ def test_it_loads_late_and_once_and_pickles_unloaded() -> None:
     assert len(load.calls) == 2
 
 
-def test_a_model_that_fails_for_good_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [DecodeError, OutOfMemoryError])
+@pytest.mark.parametrize("in_a_row", [False, True])
+def test_a_model_that_fails_for_good_is_loaded_again(
+    kind: type[JmmError], in_a_row: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an assertion of ggml, at once or when a row is tried once more."""
     load = Counted()
     embed = BatchEmbedder(load)
     first = embed({"image": PICTURES})["vector"]
 
-    def fail(*_: object, **__: object) -> None:
-        raise DecodeError("an assertion of ggml failed")
+    def fail(self: Embedder, items: Any, *, on_error: str, **options: Any) -> Any:
+        if in_a_row and on_error == "nan":
+            return np.full((len(items), self.dim), np.nan, np.float32)
+        self.close()
+        raise kind("an assertion of ggml failed")
 
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "encode_images", fail)
-        with pytest.raises(DecodeError):
+        with pytest.raises(kind, match="an assertion of ggml failed"):
             embed({"image": PICTURES})
     np.testing.assert_array_equal(embed({"image": PICTURES})["vector"], first)
     assert len(load.calls) == 2
+
+
+def test_an_error_that_leaves_the_model_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Counted()
+    embed = BatchEmbedder(load)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OutOfMemoryError("no memory for a batch")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Embedder, "encode_images", fail)
+        with pytest.raises(OutOfMemoryError):
+            embed({"image": PICTURES})
+    embed({"image": PICTURES})
+    assert len(load.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"output": "error"}, "error"),
+        ({"output": "x", "tokens": "x", "multi_vector": "both"}, "x"),
+        (
+            {"error": "t_values", "tokens": "t", "multi_vector": True, "layout": "packed"},
+            "t_values",
+        ),
+    ],
+)
+def test_columns_that_would_be_written_twice(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(InputError, match=f"column '{name}' would be written twice"):
+        BatchEmbedder(**options)
+    BatchEmbedder(output="x", tokens="x", multi_vector=True)
+    with pytest.raises(InputError, match="column 'error' would be written twice"):
+        BatchVisionEncoder(Counted(), output="error")
+
+
+def test_an_error_column_of_another_length() -> None:
+    with pytest.raises(InputError, match="column 'error' has 1 rows and 'image' 2"):
+        BatchEmbedder()({"image": PICTURES[:2], "error": [""]})
 
 
 def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jmm import Embedder
+from jmm import Embedder, InputError
 from support import tiny
 
 pytest.importorskip("llama_index.core", reason="needs pip install 'jmm[llama-index]'")
@@ -64,3 +64,39 @@ def test_the_index_ranks_as_the_dot_products(embedder: Embedder) -> None:
     order = np.argsort(-scores)
     assert [node.get_content() for node in found] == [TEXTS[i] for i in order]
     np.testing.assert_allclose([node.score for node in found], scores[order], rtol=1e-5)
+
+
+def test_a_loop_goes_on_beside_texts(embedder: Embedder) -> None:
+    """Texts are embedded in a thread, together, as queries and pictures are."""
+    model = JmmEmbedding(embedder)
+    texts = ["a red circle in the middle of a page " * 8] * 24
+
+    async def beside() -> tuple[list[list[float]], int]:
+        turns = 0
+
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0.001)
+                turns += 1
+
+        ticking = asyncio.create_task(tick())
+        await asyncio.sleep(0)
+        found = await model.aget_text_embedding_batch(texts)
+        ticking.cancel()
+        return found, turns
+
+    found, turns = asyncio.run(beside())
+    np.testing.assert_array_equal(np.float32(found), embedder.encode_document(texts))
+    assert turns > 2
+    one = asyncio.run(model.aget_text_embedding(texts[0]))
+    np.testing.assert_array_equal(np.float32(one), np.float32(found[0]))
+
+
+def test_tasks_and_settings(embedder: Embedder) -> None:
+    with pytest.raises(InputError, match="task is 'code'"):
+        JmmEmbedding(embedder, task="code").get_query_embedding("red")
+    with pytest.raises(TypeError, match="JmmEmbedding has no setting nonsense"):
+        JmmEmbedding(embedder, nonsense=3)
+    with pytest.raises(InputError, match=r"'model.gguf' given; an Embedder is needed"):
+        JmmEmbedding("model.gguf")

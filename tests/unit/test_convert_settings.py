@@ -121,7 +121,7 @@ REFUSED: list[tuple[Damage, str]] = [
     (setting(CONFIG, VISION + "head_dim", 8), "vision_config.head_dim is 8; 32 is supported"),
     (setting(CONFIG, VISION + "out_hidden_size", 32), "out_hidden_size is 32; 64 is supported"),
     (setting(CONFIG, VISION + "window_size", 100), "window_size is 100; a multiple of 28 is"),
-    (without(CONFIG, VISION + "fullatt_block_indexes"), "fullatt_block_indexes is [7, 15, 23, 31]; every"),
+    (without(CONFIG, VISION + "fullatt_block_indexes"), "fullatt_block_indexes is [7, 15, 23, 31]"),
     (setting(CONFIG, "truncate_dim", 32), "truncate_dim is 32; 64 is supported"),
     (setting(CONFIG, "task_names", []), "adapters holds adapters, and config.json has no task_na"),
     (setting(CONFIG, VISION + "hidden_act", "gelu"), "vision_config.hidden_act is 'gelu'"),

@@ -101,17 +101,24 @@ def choose(names: Collection[str], wanted: Wanted, where: str) -> Choice:
         >>> choose(["a-Q8_0.gguf", "a-F16.gguf", "mmproj-F16.gguf"], Wanted("q8_0"), "org/a")
         Choice(model='a-Q8_0.gguf', mmproj='mmproj-F16.gguf', adapters={}, projector=None, parts=())
     """
-    models = [name for name in names if name.lower().endswith(".gguf") and not _OTHER.search(name)]
+    adapters = dict(wanted.adapters or {})
+    beside = {wanted.projector, *adapters.values()}
+    models = [
+        name
+        for name in names
+        if name.lower().endswith(".gguf") and not _OTHER.search(name) and name not in beside
+    ]
     towers = sorted(name for name in models if _TOWER.search(name))
     texts = sorted(name for name in models if not _TOWER.search(name) and _part(name) == 1)
-    adapters = dict(wanted.adapters or {})
     exact = [wanted.model, wanted.mmproj or None, wanted.projector, *adapters.values()]
     for name in exact:
         if name is not None and name not in names:
             raise ModelLoadError(f"{where} has no file {name}; it has {_listed(names)}")
     model = wanted.model or _one("model", texts, wanted.file_type, where)
     if model is None:
-        raise ModelLoadError(f"{where} has no GGUF file of a model; it has {_listed(names)}")
+        is_checkpoint = any(name.lower().endswith(".safetensors") for name in names)
+        hint = "; `jmm convert` makes GGUF files of a checkpoint" if is_checkpoint else ""
+        raise ModelLoadError(f"{where} has no GGUF file of a model; it has {_listed(names)}{hint}")
     mmproj = wanted.mmproj
     if mmproj is None:
         same = [name for name in towers if wanted.file_type and _is(name, wanted.file_type)]

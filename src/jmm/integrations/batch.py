@@ -13,7 +13,7 @@ import numpy.typing as npt
 from jmm import arguments, runtime
 from jmm.arguments import MultiVectors, Options
 from jmm.embedder import Embedder
-from jmm.errors import DecodeError, InputError, JmmError
+from jmm.errors import InputError, JmmError
 from jmm.integrations.rows import encode_each
 from jmm.pictures import VisionTokens
 from jmm.vision import VisionEncoder
@@ -52,6 +52,14 @@ class _Rows(Generic[Model]):
         if isinstance(self.drop, str):
             raise InputError(f"drop is {self.drop!r}; a list of columns is needed")
         arguments.count("workers", self.workers)
+        written = self._written()
+        twice = sorted({name for name in written if written.count(name) > 1})
+        if twice:
+            raise InputError(f"column {twice[0]!r} would be written twice; name another")
+
+    def _written(self) -> list[str]:
+        """Names of the columns that are added."""
+        return [self.error]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None, "_lock": None}
@@ -75,6 +83,13 @@ class _Rows(Generic[Model]):
                 self._model = self.load(**share)
             return self._model
 
+    def _drop_lost(self) -> bool:
+        """Lets the next batch load the model again, where a failure has cost it."""
+        is_lost = self._model is not None and not self._model.is_open
+        if is_lost:
+            self.close()
+        return is_lost
+
     def _run(self, batch: Batch, encode: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Per row its result or its error; a row that has an error already keeps it."""
         if self.column not in batch:
@@ -83,6 +98,10 @@ class _Rows(Generic[Model]):
             )
         items = list(batch[self.column])
         before = batch.get(self.error)
+        if before is not None and len(before) != len(items):
+            raise InputError(
+                f"column {self.error!r} has {len(before)} rows and {self.column!r} {len(items)}"
+            )
         results: list[Any] = [
             InputError(text) if isinstance(text, str) and text else None
             for text in ([None] * len(items) if before is None else before)
@@ -90,9 +109,11 @@ class _Rows(Generic[Model]):
         live = [row for row, failed in enumerate(results) if failed is None]
         try:
             found = encode([items[row] for row in live])
-        except DecodeError:
-            self.close()  # it may be beyond use; an engine that tries the batch again loads it anew
+        except JmmError:
+            self._drop_lost()
             raise
+        if self._drop_lost():  # while a row was tried once more
+            raise next(result for result in found if isinstance(result, JmmError))
         for row, result in zip(live, found, strict=True):
             results[row] = result
         return results
@@ -203,6 +224,12 @@ class BatchEmbedder(_Rows[Embedder]):
             columns |= self._token_columns(results, embedder.multi_vector_dim)
         return self._table(batch, results, columns)
 
+    def _written(self) -> list[str]:
+        ends = [""] if self.layout == "rows" else ["_values", "_offsets"]
+        pooled = [] if self.multi_vector is True else [self.output]
+        tokens = [self.tokens + end for end in ends] if self.multi_vector else []
+        return [*super()._written(), *pooled, *tokens]
+
     def _token_columns(self, results: list[Any], dim: int | None) -> Columns:
         good = [result[1] for result in results if not isinstance(result, JmmError)]
         none = np.zeros((0, good[0].shape[1] if good else dim or 1), np.float32)
@@ -273,6 +300,9 @@ class BatchVisionEncoder(_Rows[VisionEncoder]):
 
     _: KW_ONLY
     output: str = "vision_tokens"
+
+    def _written(self) -> list[str]:
+        return [*super()._written(), self.output]
 
     def __call__(self, batch: Batch) -> Columns:
         """Encodes a batch.

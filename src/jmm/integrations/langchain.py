@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from jmm.embedder import Embedder
 from jmm.extras import missing
 from jmm.images import ImageSource
+from jmm.integrations.given import checked
 
 try:
     from langchain_core.embeddings import Embeddings
@@ -28,7 +29,7 @@ class JmmEmbeddings(Embeddings):
     """
 
     def __init__(self, embedder: Embedder, *, task: str | None = None) -> None:
-        self.embedder = embedder
+        self.embedder = checked(embedder)
         self.task = task
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from jmm.embedder import Embedder
 from jmm.extras import missing
+from jmm.integrations.given import checked
 from jmm.vectors import MultiVector, maxsim
 
 try:
@@ -27,7 +28,7 @@ class JmmEncoder:
     """
 
     def __init__(self, embedder: Embedder, name: str = "jmm/model", **options: Any) -> None:
-        self._embedder = embedder
+        self._embedder = checked(embedder)
         self._options = options
         kinds = ["text", "image"] if embedder.info["mmproj"] else ["text"]
         self.mteb_model_meta = ModelMeta.create_empty({"name": name, "modalities": kinds})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 import threading
 import time
@@ -60,11 +61,17 @@ class VisionService:
         if not isinstance(max_wait_s, int | float) or not 0 <= max_wait_s < threading.TIMEOUT_MAX:
             raise InputError(f"max_wait_s is {max_wait_s!r}; seconds from 0 on are needed")
         self._lock = threading.Lock()
+        encoder = load()
+        if not callable(getattr(encoder, "encode", None)):
+            raise InputError(f"load gave {encoder!r}; a VisionEncoder is needed")
         requests: Requests = queue.SimpleQueue()
         self._requests = requests
         # The thread holds no reference to the service, so that a forgotten one ends it.
         self._thread = threading.Thread(
-            target=_serve, args=(load(), requests, size, max_wait_s), name="jmm-vision", daemon=True
+            target=_serve,
+            args=(encoder, requests, size, max_wait_s),
+            name="jmm-vision",
+            daemon=True,
         )
         self._thread.start()
         self._end = weakref.finalize(self, _finish, requests, self._thread)
@@ -81,7 +88,8 @@ class VisionService:
             end = self._end.detach()
             if end is not None:
                 self._requests.put(None)
-        self._thread.join()
+        if self._thread is not threading.current_thread():  # as in a future's callback
+            self._thread.join()
 
     def submit(self, image: ImageSource) -> Future[VisionTokens]:
         """Hands a picture in, and returns at once.
@@ -171,4 +179,4 @@ def _encode(encoder: VisionEncoder, batch: list[Request]) -> list[Any]:
     except Exception as error:
         if isinstance(error, JmmError):
             error.index = None
-        return [error] * len(batch)
+        return [copy.copy(error) for _ in batch]  # each caller's traceback is its own
