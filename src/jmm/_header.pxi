@@ -24,13 +24,43 @@ cdef object _number(ggml.gguf_type kind, const void *data, size_t i):
     return (<const int8_t *>data)[i] != 0
 
 
+# FNV-1a of 64 bits: offset basis and prime.
+cdef uint64_t HASH_BASIS = 14695981039346656037
+cdef uint64_t HASH_PRIME = 1099511628211
+
+
+cdef uint64_t _hashed(const char *data, size_t n_bytes, uint64_t sum) noexcept nogil:
+    cdef size_t i
+    for i in range(n_bytes):
+        sum = (sum ^ <uint8_t>data[i]) * HASH_PRIME
+    return sum
+
+
 cdef object _count_strings(ggml.gguf_context *header, int64_t key):
     cdef unordered_set[string] distinct
+    cdef string text
+    cdef uint64_t sum = HASH_BASIS
     cdef size_t i, n = ggml.gguf_get_arr_n(header, key)
     with nogil:
         for i in range(n):
-            distinct.insert(string(ggml.gguf_get_arr_str(header, key, i)))
-    return n, distinct.size()
+            text = string(ggml.gguf_get_arr_str(header, key, i))
+            sum = _hashed(text.c_str(), text.size() + 1, sum)  # with the zero at its end
+            distinct.insert(text)
+    return n, distinct.size(), sum
+
+
+cdef size_t _number_size(ggml.gguf_type kind):
+    if kind in (ggml.GGUF_TYPE_UINT64, ggml.GGUF_TYPE_INT64, ggml.GGUF_TYPE_FLOAT64):
+        return 8
+    if kind in (ggml.GGUF_TYPE_UINT32, ggml.GGUF_TYPE_INT32, ggml.GGUF_TYPE_FLOAT32):
+        return 4
+    return 2 if kind in (ggml.GGUF_TYPE_UINT16, ggml.GGUF_TYPE_INT16) else 1
+
+
+cdef object _count_numbers(ggml.gguf_context *header, int64_t key, ggml.gguf_type kind):
+    cdef size_t n = ggml.gguf_get_arr_n(header, key)
+    cdef size_t size = _number_size(kind)
+    return n, _hashed(<const char *>ggml.gguf_get_arr_data(header, key), n * size, HASH_BASIS)
 
 
 def read_gguf(path):
@@ -38,9 +68,10 @@ def read_gguf(path):
 
     Returns:
         tuple: metadata ``{key: (type name, value)}``, where the value of an array of strings is
-        how many it has and how many different ones, and that of an array of more than 1,024
-        numbers is None; and tensors ``{name: (type name, shape,
-        end)}``, where ``end`` is the offset in the file one past the tensor's last byte.
+        a tuple: how many it has, how many different ones, and a hash of them, and that of an array
+        of more than 1,024 numbers how many and a hash; and tensors ``{name: (type name, shape,
+        start, end)}``, where ``start`` is the offset in the file of the tensor's first byte and
+        ``end`` one past that of its last.
 
     Raises:
         ModelLoadError: The file is no GGUF file or its header is damaged.
@@ -78,7 +109,9 @@ def read_gguf(path):
                 value = None
                 if item == ggml.GGUF_TYPE_STRING:
                     value = _count_strings(header, i)
-                elif ggml.gguf_get_arr_n(header, i) <= 1024:
+                elif ggml.gguf_get_arr_n(header, i) > 1024:
+                    value = _count_numbers(header, i, item)
+                else:
                     value = [
                         _number(item, ggml.gguf_get_arr_data(header, i), j)
                         for j in range(ggml.gguf_get_arr_n(header, i))
@@ -94,6 +127,7 @@ def read_gguf(path):
             tensors[ggml.gguf_get_tensor_name(header, i).decode("utf-8", "replace")] = (
                 ggml.ggml_type_name(ggml.gguf_get_tensor_type(header, i)).decode(),
                 (ne[0], ne[1], ne[2], ne[3]),
+                start + ggml.gguf_get_tensor_offset(header, i),
                 start + ggml.gguf_get_tensor_offset(header, i)
                 + ggml.gguf_get_tensor_size(header, i),
             )

@@ -129,6 +129,11 @@ cdef _encode_tiles_apart(Handles handles, list tiles):
     try:
         for values, height, width in tiles:
             pixels = values
+            if pixels.shape[0] != height or pixels.shape[1] != width or pixels.shape[2] != 3:
+                raise InputError(
+                    f"a tile is [{pixels.shape[0]}, {pixels.shape[1]}, {pixels.shape[2]}]; "
+                    f"[{height}, {width}, 3] is needed"
+                )
             n_rows = mtmd.mtmd_get_n_tokens_pixels(handles.vision, width, height)
             outputs.append(np.empty((n_rows, handles.n_embd_vision), np.float32))
             rows = outputs[-1]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
 from exactness import needs_panel
 from jmm import Embedder, InputError
+from jmm.files import read_header
 from jmm.fingerprint import VECTORS
 from jmm.projector import BIAS, WEIGHT
 from jmm.search.identity import Identity
@@ -55,6 +58,58 @@ def test_another_for_all_that_moves_vectors(tiny_files: Callable[..., Files]) ->
         fingerprint(*files, f16_kv=True),
     ]
     assert len(set(found)) == len(found)
+
+
+def changed(path: Path, folder: Path, pieces: dict[int, bytes]) -> Path:
+    """A copy with other bytes at some places."""
+    folder.mkdir()
+    copy = Path(shutil.copy(path, folder))
+    with copy.open("r+b") as file:
+        for where, data in pieces.items():
+            file.seek(where)
+            file.write(data)
+    return copy
+
+
+def test_another_for_other_weights_of_the_same_types(
+    tiny_files: Callable[..., Files], tmp_path: Path
+) -> None:
+    """All of a tensor but its end, or a fifteenth of it."""
+    text, mmproj = tiny_files("qwen25_small")
+    before = fingerprint(text, mmproj)
+    header = read_header(text)
+    start, end = header.starts["token_embd.weight"], header.ends["token_embd.weight"]
+    for name, where, n_bytes in (("most", start, end - start - 64), ("part", start, end // 15)):
+        other = changed(text, tmp_path / name, {where: bytes(n_bytes)})
+        assert fingerprint(other, mmproj) != before
+        with Embedder(text, mmproj) as one, Embedder(other, mmproj) as two:
+            mine, theirs = Identity.of(one), Identity.of(two)
+        with pytest.raises(InputError, match="made by another model"):
+            mine.check(theirs)
+
+
+@pytest.mark.parametrize("key", ["tokens", "merges"])
+def test_another_for_another_vocabulary(
+    key: str, tiny_files: Callable[..., Files], tmp_path: Path
+) -> None:
+    """Two words of one length in each other's place."""
+    text, mmproj = tiny_files("qwen25_small")
+    reader = gguf.GGUFReader(text)
+    field = reader.fields[f"tokenizer.ggml.{key}"]
+    words = [field.parts[index] for index in field.data]
+    first, second = next(
+        (one, two)
+        for one, two in itertools.pairwise(words)
+        if len(one) == len(two) and bytes(one) != bytes(two)
+    )
+    base = reader.data.ctypes.data
+    places = {
+        int(one.ctypes.data - base): bytes(two) for one, two in ((first, second), (second, first))
+    }
+    other = changed(text, tmp_path / "other", places)
+    found = gguf.GGUFReader(other).fields[f"tokenizer.ggml.{key}"].contents()
+    assert sorted(found) == sorted(field.contents())
+    assert fingerprint(other, mmproj) != fingerprint(text, mmproj)
 
 
 def test_another_for_a_version_of_jmm(

@@ -468,19 +468,20 @@ def test_written_models_pass(
 def test_header_of_what_was_read(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"x" * 100)
-    tensors = {"a": ("f32", (4, 1, 1, 1), 80), "b": ("q8_0", (32, 2, 1, 1), 100)}
+    tensors = {"a": ("f32", (4, 1, 1, 1), 64, 80), "b": ("q8_0", (32, 2, 1, 1), 32, 100)}
     got = Header.of(str(path), {"k": ("u32", 7), "s": ("arr[str]", None)}, tensors)
     assert got.types == {"k": "u32", "s": "arr[str]"}
     assert got.metadata == {"k": 7, "s": None}
     assert got.shapes == {"a": (4, 1, 1, 1), "b": (32, 2, 1, 1)}
     assert got.dtypes == {"a": "f32", "b": "q8_0"}
+    assert (got.starts, got.ends) == ({"a": 64, "b": 32}, {"a": 80, "b": 100})
     assert got.architecture == ""
 
 
 def test_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"x" * 1234)
-    tensors = {"a": ("f32", (4, 1, 1, 1), 1235), "b": ("f32", (4, 1, 1, 1), 80)}
+    tensors = {"a": ("f32", (4, 1, 1, 1), 1219, 1235), "b": ("f32", (4, 1, 1, 1), 64, 80)}
     with pytest.raises(ModelLoadError, match=r"cut short: it has 1,234 bytes and .* 1,235;"):
         Header.of(str(path), {}, tensors)
 
@@ -490,7 +491,7 @@ def test_empty_tensors(shape: tuple[int, ...], tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"x" * 1234)
     with pytest.raises(ModelLoadError, match=re.escape(f"tensor a has shape {shape}; it holds")):
-        Header.of(str(path), {}, {"a": ("f32", shape, 80)})
+        Header.of(str(path), {}, {"a": ("f32", shape, 80, 80)})
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ CHANNELS = 3
 PROJECTOR_TYPE = ("clip.projector_type", "clip.vision.projector_type")
 _NO_WEIGHTS = frozenset(("i8", "i16", "i32", "i64", "f64"))
 _SAMPLE_BYTES = 64
+_N_SAMPLES = 16  # of a tensor
 # The architecture is in the names of the other keys.
 _DESCRIPTIONS = ("general.", "quantize.", "split.", "tokenizer.chat_template")
 _FLOATS = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
@@ -40,6 +41,7 @@ class Header:
         shapes: ``{tensor name: ne}``, four numbers, fastest first.
         dtypes: ``{tensor name: ggml type name}``.
         ends: ``{tensor name: offset one past its last byte}``.
+        starts: ``{tensor name: offset of its first byte}``.
         parts: ``{tensor name: path}`` of the tensors that lie in another file.
     """
 
@@ -49,6 +51,7 @@ class Header:
     shapes: Mapping[str, Shape]
     dtypes: Mapping[str, str]
     ends: Mapping[str, int]
+    starts: Mapping[str, int] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -56,18 +59,18 @@ class Header:
         cls,
         path: str,
         metadata: Mapping[str, tuple[str, Any]],
-        tensors: Mapping[str, tuple[str, Shape, int]],
+        tensors: Mapping[str, tuple[str, Shape, int, int]],
     ) -> Header:
         """Builds it from what `_core.read_gguf` returns.
 
         Raises:
             ModelLoadError: The file ends before its tensors do, or a tensor is empty.
         """
-        for name, (_, shape, _) in tensors.items():
+        for name, (_, shape, _, _) in tensors.items():
             if 0 in shape:
                 raise ModelLoadError(f"{path}: tensor {name} has shape {shape}; it holds nothing")
         size = Path(path).stat().st_size
-        end = max((end for _, _, end in tensors.values()), default=0)
+        end = max((end for *_, end in tensors.values()), default=0)
         if end > size:
             raise ModelLoadError(
                 f"{path}: the file is cut short: it has {size:,} bytes and its header promises "
@@ -77,9 +80,10 @@ class Header:
             path,
             {key: kind for key, (kind, _) in metadata.items()},
             {key: value for key, (_, value) in metadata.items()},
-            {name: shape for name, (_, shape, _) in tensors.items()},
-            {name: dtype for name, (dtype, _, _) in tensors.items()},
-            {name: end for name, (_, _, end) in tensors.items()},
+            {name: shape for name, (_, shape, _, _) in tensors.items()},
+            {name: dtype for name, (dtype, *_) in tensors.items()},
+            {name: end for name, (*_, end) in tensors.items()},
+            {name: start for name, (_, _, start, _) in tensors.items()},
         )
 
     @property
@@ -107,7 +111,7 @@ class Header:
     def joined(self, others: Iterable[Header]) -> Header:
         """With the tensors of the model's other files."""
         shapes, dtypes, ends = dict(self.shapes), dict(self.dtypes), dict(self.ends)
-        parts = dict(self.parts)
+        starts, parts = dict(self.starts), dict(self.parts)
         for other in others:
             for name in other.shapes:
                 if name in shapes:
@@ -115,8 +119,9 @@ class Header:
             shapes |= other.shapes
             dtypes |= other.dtypes
             ends |= other.ends
+            starts |= other.starts
             parts |= dict.fromkeys(other.shapes, other.path)
-        return replace(self, shapes=shapes, dtypes=dtypes, ends=ends, parts=parts)
+        return replace(self, shapes=shapes, dtypes=dtypes, ends=ends, starts=starts, parts=parts)
 
     @property
     def architecture(self) -> str:
@@ -162,9 +167,9 @@ class Header:
     def fingerprint(self) -> str:
         """16 hexadecimal digits that tell this model, tower or adapter from others.
 
-        Of its settings, of the names, shapes and types of its tensors, and of the last bytes of
-        each: a copy of the file has the same, another quantization has not. What describes the
-        file and moves no vector does not count. Of a vocabulary the size counts, not the words.
+        Of its settings and its vocabulary, of the names, shapes and types of its tensors, and of
+        bytes from evenly spaced places of each: a copy of the file has the same, another training
+        or quantization has not. What describes the file and moves no vector does not count.
         """
         digest = hashlib.blake2b(digest_size=8)
         for key in sorted(self.metadata):
@@ -172,14 +177,17 @@ class Header:
                 digest.update(f"{key}={self.metadata[key]!r}\n".encode())
         with ExitStack() as stack:
             files = {
-                path: stack.enter_context(Path(path).open("rb"))
+                path: stack.enter_context(Path(path).open("rb", buffering=0))
                 for path in {self.path, *self.parts.values()}
             }
             for name in sorted(self.ends):
                 digest.update(f"{name} {self.shapes[name]} {self.dtypes[name]}\n".encode())
                 file = files[self.parts.get(name, self.path)]
-                file.seek(max(self.ends[name] - _SAMPLE_BYTES, 0))
-                digest.update(file.read(_SAMPLE_BYTES))
+                last = max(self.ends[name] - _SAMPLE_BYTES, 0)
+                first = min(self.starts[name], last)
+                for i in range(_N_SAMPLES):
+                    file.seek(first + (last - first) * i // (_N_SAMPLES - 1))
+                    digest.update(file.read(_SAMPLE_BYTES))
         return digest.hexdigest()
 
     def fail(self, why: str) -> ModelLoadError:

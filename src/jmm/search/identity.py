@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FILES = ("model", "mmproj", "projector")
-_SETTINGS = ("task", "profile", "n_ctx", "min_pixels", "max_pixels", "reference_modes")
+_SETTINGS = ("task", "profile", "n_ctx", "min_pixels", "max_pixels", "reference_modes", "f16_kv")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Identity:
             {}
         """
         info = embedder.info
+        settings = {**info, "f16_kv": info["kv_cache"] == "f16"}
         paths = _absolute({role: info[role] for role in _FILES})
         adapters = _absolute(cast("Mapping[str, Any]", info["adapters"]))
         built_in = dict(zip(("model", "mmproj"), map(os.path.abspath, demo.paths()), strict=True))
@@ -62,15 +63,15 @@ class Identity:
             files,
             adapters,
             {role: _fingerprint(path) for role, path in paths.items()},
-            {name: info[name] for name in _SETTINGS},
+            {name: settings[name] for name in _SETTINGS},
             embedder.dim,
             embedder.multi_vector_dim,
         )
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Identity:
-        """What `to_json` gave."""
-        return cls(**fields)
+        """What `to_json` gave, this version's or an earlier one's."""
+        return cls(**{**fields, "settings": {"f16_kv": False, **fields["settings"]}})
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
