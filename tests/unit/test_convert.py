@@ -238,11 +238,19 @@ def test_folder_without_manifest(tmp_path: Path) -> None:
         ({"profile": "x"}, "profile is 'x'; known profiles are"),
         ({"max_pixels": 0}, "max_pixels is 0"),
         ({"min_pixels": "9"}, "min_pixels is '9'"),
+        ({"overwrite": "no"}, "overwrite is 'no'; True or False"),
+        ({"use_adapters": 0}, "use_adapters is 0; True or False"),
+        ({"show_progress": "x"}, "show_progress is 'x'; True or False"),
+        ({"base": 3}, "base is 3; the path of a file"),
+        ({"checkpoint": "a\0b"}, r"checkpoint is 'a\x00b'; the path of a file"),
+        ({"out": "a\0b"}, r"out is 'a\x00b'; the path of a file"),
+        ({"checkpoint": "a" * 999}, "File name too long"),
+        ({"out": "a" * 999}, "File name too long"),
     ],
 )
 def test_wrong_arguments(options: Any, words: str, jina: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        convert(jina, tmp_path / "out", **options)
+        convert(**{"checkpoint": jina, "out": tmp_path / "out"} | options)
     assert words in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +15,16 @@ import gguf
 import numpy as np
 import pytest
 
+from jmm.bundle import open_bundle
 from jmm.convert import convert
-from jmm.errors import ModelLoadError
+from jmm.errors import InputError, ModelLoadError
 from support import checkpoint
 from support.damage import (
     MODEL,
     Damage,
     adapters,
     cut,
+    edit,
     head,
     poke,
     remove,
@@ -98,6 +103,10 @@ CASES: list[tuple[Damage, str]] = [
     (setting("tokenizer.json", "model.merges", []), "model.merges is empty"),
     (setting("tokenizer.json", "model.vocab", {"a": 800}), "'a' has id 800"),
     (setting("tokenizer.json", "model.vocab", {"a": 0, "b": 0}), "'a' and 'b' share id 0"),
+    (
+        edit("tokenizer.json", lambda root: root["added_tokens"][0].__setitem__("content", "h")),
+        "cannot be loaded: text.gguf: 1 tokens of the vocabulary occur twice",
+    ),
     (setting("tokenizer.json", "added_tokens", ["x"]), "added_tokens has the entry 'x'"),
     (setting("tokenizer.json", "added_tokens", 3), "added_tokens is 3; a list is needed"),
     (
@@ -213,3 +222,42 @@ def test_an_adapter_that_overflows_its_weights(folder: Path, tmp_path: Path) -> 
     with pytest.raises(ModelLoadError, match="exceeds float32 once the adapter is added"):
         convert(folder, tmp_path / "out", merge="code")
     assert [path.name for path in tmp_path.iterdir()] == ["jina"]
+
+
+ODD: tuple[Any, ...] = (None, True, -1, 2**70, 0.5, math.nan, "", "x", [[1]], [3, 2, 1], {"1": 5})
+SETTINGS = (
+    "config.json",
+    "preprocessor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "adapters/adapter_config.json",
+)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every key of a JSON file, and of long objects and lists the first."""
+    yield at
+    keys = list(value) if isinstance(value, dict) else range(2) if isinstance(value, list) else ()
+    for key in itertools.islice(keys, 40 if len(at) < 2 else 2):
+        if isinstance(value, dict) or key < len(value):
+            yield from places(value[key], (*at, key))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_odd_value_of_any_key(name: str, folder: Path, tmp_path: Path) -> None:
+    """It is refused by an error of ours, or taken and the files are whole."""
+    text = (folder / name).read_text()
+    for i, at in enumerate(places(json.loads(text))):
+        for value in (ODD[i % len(ODD)], ODD[(i + 4) % len(ODD)]):
+            root = {"": json.loads(text)}
+            *inner, last = ("", *at)
+            place: Any = root
+            for key in inner:
+                place = place[key]
+            place[last] = value
+            checkpoint.write_json(folder / name, root[""])
+            out = tmp_path / "out"
+            with contextlib.suppress(ModelLoadError, InputError):
+                open_bundle(convert(folder, out))
+            shutil.rmtree(out, ignore_errors=True)
+            assert [path.name for path in tmp_path.iterdir()] == ["jina"], (at, value)

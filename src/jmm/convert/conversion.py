@@ -98,23 +98,29 @@ def convert(
         >>> convert("jina-embeddings-v4", "jina-v4", vision_type="f32")  # doctest: +SKIP
         >>> Embedder("jina-v4")  # doctest: +SKIP
     """
-    source, target = Path(os.fsdecode(checkpoint)), Path(os.path.abspath(os.fsdecode(out)))
+    source, target = _path("checkpoint", checkpoint), Path(os.path.abspath(_path("out", out)))
+    whole = None if base is None else _path("base", base)
     for name, value in (
+        ("use_adapters", use_adapters),
+        ("overwrite", overwrite),
+        ("show_progress", show_progress),
+    ):
+        arguments.flag(name, value)
+    for name, kind in (
         ("text_type", text_type),
         ("vision_type", vision_type),
         ("adapter_type", adapter_type),
     ):
-        if value not in TYPES:
-            raise InputError(f"{name} is {value!r}; allowed are {', '.join(TYPES)}")
+        if kind not in TYPES:
+            raise InputError(f"{name} is {kind!r}; allowed are {', '.join(TYPES)}")
     if merge is not None and not use_adapters:
         raise InputError(f"merge is {merge!r} with use_adapters=False; one excludes the other")
     if base is not None and not use_adapters:
         raise InputError("base is given with use_adapters=False; convert that folder instead")
     least, most = (
-        None if value is None else arguments.whole(name, value, 1)
-        for name, value in (("min_pixels", min_pixels), ("max_pixels", max_pixels))
+        None if limit is None else arguments.whole(name, limit, 1)
+        for name, limit in (("min_pixels", min_pixels), ("max_pixels", max_pixels))
     )
-    whole = None if base is None else Path(os.fsdecode(base))
     output.check_apart(target, (source, *([] if whole is None else [whole])))
     output.check_absent(target, overwrite=overwrite)
     model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
@@ -174,6 +180,16 @@ def convert(
         (folder / bundle.MANIFEST).write_text(f"{text}\n", encoding="utf-8")
         _check(folder)
     return target
+
+
+def _path(name: str, value: object) -> Path:
+    """An argument as the path of a folder, which need not be there."""
+    found = arguments.path(name, value)
+    try:
+        found.exists()
+    except OSError as error:
+        raise InputError(f"{name} is {value!r}: {error.strerror}") from None
+    return found
 
 
 def _check(folder: Path) -> None:

@@ -40,9 +40,14 @@ def check_absent(out: Path, *, overwrite: bool) -> None:
 
 def _check_replaceable(found: Path, out: Path) -> None:
     """Raises InputError if a folder, found at ``out``, holds what `convert` has not written."""
-    if found.is_symlink() or not (found / MANIFEST).is_file():
+    try:
+        is_ours = not found.is_symlink() and (found / MANIFEST).is_file()
+        names = {path.name for path in found.iterdir()} if is_ours else set()
+    except OSError as error:
+        raise InputError(f"{out} cannot be read: {error.strerror}") from None
+    if not is_ours:
         raise InputError(f"{out} holds no {MANIFEST}: it is no converted model and is kept")
-    foreign = sorted({path.name for path in found.iterdir()} - _written(found))
+    foreign = sorted(names - _written(found))
     if foreign:
         raise InputError(
             f"{out} holds {', '.join(foreign)}, which its {MANIFEST} does not name and which would "
