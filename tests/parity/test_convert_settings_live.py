@@ -169,6 +169,19 @@ def test_what_is_missing_has_the_default(change: Damage, folder: Path, tmp_path:
         np.testing.assert_allclose(given[key], vector, rtol=0, atol=COMPONENT, err_msg=key)
 
 
+def test_one_file_of_weights_goes_before_several(
+    folder: Path, plain: dict[str, NDArray[np.float32]], tmp_path: Path
+) -> None:
+    weights = {name: 0.5 * values for name, values in tiny.weights(MODEL).items()}
+    several = checkpoint.write(MODEL, tmp_path / "several", shards=2, weights=weights)
+    for path in several.glob("model*"):
+        shutil.copy(path, folder)
+    assert not is_other(right(folder), plain)
+    given = found(convert(folder, tmp_path / "out"))
+    for key, vector in plain.items():
+        np.testing.assert_allclose(given[key], vector, rtol=0, atol=COMPONENT, err_msg=key)
+
+
 def token(key: str) -> Damage:
     def change(root: Any) -> None:
         (added,) = (one for one in root["added_tokens"] if one["content"] == "<tool_call>")

@@ -122,6 +122,11 @@ REFUSED: list[tuple[Damage, str]] = [
     (setting(CONFIG, VISION + "out_hidden_size", 32), "out_hidden_size is 32; 64 is supported"),
     (setting(CONFIG, VISION + "window_size", 100), "window_size is 100; a multiple of 28 is"),
     (without(CONFIG, VISION + "fullatt_block_indexes"), "fullatt_block_indexes is [7, 15, 23, 31]"),
+    (
+        setting(CONFIG, "quantization_config", {"quant_method": "bitsandbytes"}),
+        "quantization_config is {'quant_method': 'bitsandbytes'}; weights as model.safetensors",
+    ),
+    (setting(CONFIG, "transformers_weights", "x.safetensors"), "transformers_weights is 'x.saf"),
     (setting(CONFIG, "truncate_dim", 32), "truncate_dim is 32; 64 is supported"),
     (setting(CONFIG, "task_names", []), "adapters holds adapters, and config.json has no task_na"),
     (setting(CONFIG, VISION + "hidden_act", "gelu"), "vision_config.hidden_act is 'gelu'"),

@@ -4,7 +4,7 @@ Sources: the config.json files of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and jina-embedd
 transformers' configuration classes (defaults, and the names that version 5 gives the rope), and
 what its models read beside them (``is_causal`` in its ``masking_utils``, ``head_dim``).
 A setting that would change vectors and is not honoured is refused; others are not looked at. What
-is absent has transformers' default, unless the weights show it: then it must be there.
+is absent has transformers' default.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ _VISION_DEFAULTS: dict[Family, dict[str, Any]] = {
         "deepstack_visual_indexes": [8, 16, 24],
     },
 }
+# Other weights than those that are read, or the same rounded as they are loaded.
+_OTHER_WEIGHTS = ("quantization_config", "compression_config", "transformers_weights")
 # By their ids the reference tells where a picture stands in a sequence.
 _MARKERS = {
     "image_token_id": "<|image_pad|>",
@@ -212,6 +214,9 @@ def read_config(folder: Path) -> Config:
     first = names[0] if isinstance(names, list) and names else None
     name = root.one_of("architectures", ARCHITECTURES, first)
     family, has_projector = ARCHITECTURES[name]
+    for key in _OTHER_WEIGHTS:
+        if root.values.get(key) is not None:
+            raise root.fail(key, "weights as model.safetensors has them are supported")
     if not has_projector:  # transformers' own classes, which it chooses by this
         root.only("model_type", family)
     projector_dim = root.whole("embedding_dim", 128) if name == COLQWEN2_HF else None

@@ -159,17 +159,19 @@ def _entry(path: Path, name: str, entry: Any, base: int, size: int) -> Tensor:
 def find(folder: Path) -> dict[str, Tensor]:
     """Finds the tensors of a checkpoint, in one file or in several with an index.
 
+    Where there are both, the one file counts, as it does for transformers.
+
     Raises:
         ModelLoadError: A file is missing or damaged, or the index and the files disagree.
     """
     index = folder / _INDEX
-    if not index.exists():
-        if not (folder / _ONE_FILE).exists():
-            raise ModelLoadError(
-                f"{folder}: there is neither {_ONE_FILE} nor {_INDEX}; weights are read from "
-                "safetensors alone"
-            )
+    if (folder / _ONE_FILE).exists():
         return read_header(folder / _ONE_FILE)
+    if not index.exists():
+        raise ModelLoadError(
+            f"{folder}: there is neither {_ONE_FILE} nor {_INDEX}; weights are read from "
+            "safetensors alone"
+        )
     weight_map = read(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(
         isinstance(name, str) and "/" not in name for name in weight_map.values()
