@@ -51,6 +51,10 @@ _EMPTY = (
     "alora_invocation_tokens",
     "fan_in_fan_out",
     "target_parameters",
+    "use_bdlora",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
 )
 
 
@@ -198,7 +202,7 @@ class _Targets:
         if type(index) is int:
             layers = [index]
         elif index is not None:
-            layers = settings.wholes("layers_to_transform")
+            layers = settings.wholes("layers_to_transform") or None
         settings.only("layers_pattern", "layers")
         unseen: set[str] = set()
         for key in ("target_modules", "exclude_modules"):
@@ -221,7 +225,7 @@ class _Targets:
         if targets is not None and targets != "all-linear" and not _matches(targets, module):
             return False
         self.unseen.difference_update(_ends(module))
-        if self.layers is None:
+        if self.layers is None or (isinstance(targets, list) and module in targets):
             return True
         layer = _LAYER.match(module)
         return layer is not None and int(layer[1]) in self.layers
