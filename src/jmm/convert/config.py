@@ -7,6 +7,7 @@ transformers' configuration classes (defaults, and the names that version 5 give
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -277,7 +278,7 @@ _PROCESSOR = "processor_config.json"
 
 def has_pictures(folder: Path) -> bool:
     """Whether `read_pictures` finds a file there."""
-    return any((folder / name).exists() for name in (_PICTURES, _PROCESSOR))
+    return any(os.path.exists(folder / name) for name in (_PICTURES, _PROCESSOR))
 
 
 def read_pictures(folder: Path) -> PictureConfig:
@@ -287,7 +288,7 @@ def read_pictures(folder: Path) -> PictureConfig:
         ModelLoadError: Neither is there, or a value cannot be used.
     """
     path = folder / _PICTURES
-    if path.exists() or not (folder / _PROCESSOR).exists():
+    if os.path.exists(path) or not os.path.exists(folder / _PROCESSOR):
         values = Section(path, read(path))
     else:
         path = folder / _PROCESSOR
@@ -323,7 +324,7 @@ def _three(values: Section, key: str, *, positive: bool) -> list[float]:
 
 def check_folder(folder: Path) -> None:
     """Raises ModelLoadError unless ``folder`` is a folder."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ModelLoadError(
             f"{folder}: there is no such folder; a Hugging Face checkpoint is needed: config.json, "
             "tokenizer.json, preprocessor_config.json and *.safetensors"

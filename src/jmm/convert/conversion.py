@@ -18,6 +18,7 @@ from jmm.convert import adapters, config, gguf_file, layout, output, tensors, to
 from jmm.convert.adapters import Adapters
 from jmm.convert.config import Config, PictureConfig
 from jmm.convert.gguf_file import Entry, FileType
+from jmm.convert.json_file import opened
 from jmm.convert.tensors import Tensor
 from jmm.errors import InputError, ModelLoadError
 from jmm.files import ModelFiles
@@ -95,7 +96,9 @@ def convert(
         >>> convert("jina-embeddings-v4", "jina-v4", vision_type="f32")  # doctest: +SKIP
         >>> Embedder("jina-v4")  # doctest: +SKIP
     """
-    source, target = Path(os.fsdecode(checkpoint)), Path(os.path.abspath(os.fsdecode(out)))
+    source = arguments.path("checkpoint", checkpoint, "folder")
+    target = Path(os.path.abspath(arguments.path("out", out, "folder")))
+    whole = None if base is None else arguments.path("base", base, "folder")
     for name, value in (
         ("text_type", text_type),
         ("vision_type", vision_type),
@@ -112,11 +115,14 @@ def convert(
         for name, value in (("min_pixels", min_pixels), ("max_pixels", max_pixels))
     )
     output.check_absent(target, overwrite=overwrite)
-    whole = None if base is None else Path(os.fsdecode(base))
     output.check_apart(target, (source, *([] if whole is None else [whole])))
     model = _Model.read(source, whole, use_adapters=use_adapters, merge=merge)
     chosen = _choose(model, profile)
     model.vocabulary.check_holds(chosen.specials, f"profile {chosen.name}")
+    least = _first(least, chosen.min_pixels, model.pictures.min_pixels)
+    most = _first(most, chosen.max_pixels, model.pictures.max_pixels)
+    if least is not None and most is not None and most < least:
+        raise InputError(f"max_pixels is {most:,}, below min_pixels, {least:,}")
     types = _types(model, text_type, vision_type, adapter_type)
     files = list(_files(model, types, chosen))
     hashed = model.sources()
@@ -148,8 +154,8 @@ def convert(
             "adapters": loras,
             "merged": merge,
             "profile": chosen.name,
-            "min_pixels": _first(least, chosen.min_pixels, model.pictures.min_pixels),
-            "max_pixels": _first(most, chosen.max_pixels, model.pictures.max_pixels),
+            "min_pixels": least,
+            "max_pixels": most,
             "dim": model.config.text.hidden,
             "multi_vector_dim": model.projector_dim,
             "dims": model.config.dims,
@@ -229,7 +235,8 @@ class _Model:
             settings,
             config.read_pictures(folder if config.has_pictures(folder) else base),
             tokenizer.read_vocabulary(
-                folder if (folder / tokenizer.FILE).exists() else base, settings.text.vocab_size
+                folder if os.path.exists(folder / tokenizer.FILE) else base,
+                settings.text.vocab_size,
             ),
             found,
             loras,
@@ -257,7 +264,7 @@ class _Model:
             lora = self.folder / adapters.FOLDER if self.base == self.folder else self.folder
             found |= {lora / name for name in (adapters.WEIGHTS, adapters.CONFIG)}
         named = {}
-        for path in sorted(path for path in found if path.is_file()):
+        for path in sorted(filter(os.path.isfile, found)):
             if path.is_relative_to(self.folder):
                 named[path.relative_to(self.folder).as_posix()] = path
             else:
@@ -404,7 +411,7 @@ def _choose(model: _Model, name: str | None) -> profiles.Profile:
         return _PROFILES[model.config.architecture]
     metadata = {
         "general.architecture": model.text_architecture,
-        "general.name": model.folder.name,
+        "general.name": gguf_file.name_of(model.folder),
     }
     return profiles.choose(metadata, name).profile
 
@@ -427,7 +434,7 @@ def _first(*values: int | None) -> int | None:
 
 def _sha256(path: Path, advance: Callable[[int], object]) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with opened(path) as file:
         while block := file.read(_READ):
             digest.update(block)
             advance(len(block))

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import struct
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import gguf
 import numpy as np
 
-from jmm.errors import ModelLoadError
+from jmm.convert.foreign import foreign
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
     from jmm.convert.layout import Target
     from jmm.convert.tensors import Tensor
-
-# What gguf makes of values of other types than it expects, and of texts that are none.
-_UNWRITABLE = (AttributeError, KeyError, OverflowError, TypeError, ValueError, struct.error)
 
 FileType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0"]
 Change: TypeAlias = "tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]"
@@ -162,15 +158,15 @@ def write(
             gguf.GGMLQuantizationType[entry.dtype],
         )
     writer.add_type(kind)
-    _add_card(writer, card)
+    with foreign(f"{card / 'README.md'}: its head cannot be read"):
+        _add_card(writer, card)
     with closing(writer):
-        try:
+        with foreign(f"{card}: its settings cannot be written"):
             settings(writer)
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-            writer.write_header_to_file()
+        writer.write_header_to_file()
+        with foreign(f"{card}: its settings cannot be written"):
             writer.write_kv_data_to_file()
-        except _UNWRITABLE as error:
-            raise ModelLoadError(f"{card}: its settings cannot be written: {error}") from None
         writer.write_ti_data_to_file()
         (file,) = writer.fout
         for entry in entries:
@@ -181,13 +177,28 @@ def write(
         writer.write_padding(file, file.tell())
 
 
+def name_of(folder: Path) -> str:
+    """A folder's own name, whatever way it is given.
+
+    Example:
+        >>> name_of(Path("models/gme/../gme/."))
+        'gme'
+    """
+    return _text(os.path.basename(os.path.abspath(folder)))
+
+
+def _text(name: str) -> str:
+    """A name, with U+FFFD for each byte that is no UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _add_card(writer: Any, folder: Path) -> None:
     total, shared, expert, n_experts = writer.get_total_parameter_count()
-    try:
-        card = gguf.Metadata.load(None, folder, None, total)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelLoadError(f"{folder / 'README.md'}: its head cannot be read: {error}") from None
-    card.name = card.name or folder.name
+    card = gguf.Metadata.load(None, Path(os.path.abspath(folder)), None, total)
+    card.name = card.name or name_of(folder)
+    for field, value in vars(card).items():  # most of them come from the folder's name
+        if isinstance(value, str):
+            setattr(card, field, _text(value))
     if card.size_label is None and total > 0:
         card.size_label = gguf.size_label(total, shared, expert, n_experts)
     card.set_gguf_meta_model(writer)

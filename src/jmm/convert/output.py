@@ -24,13 +24,13 @@ def check_absent(out: Path, *, overwrite: bool) -> None:
     Raises:
         InputError: It exists and may not be replaced, or its parent is no folder.
     """
-    if not out.parent.is_dir():
+    if not os.path.isdir(out.parent):
         raise InputError(f"{out.parent}: there is no such folder")
-    if not out.exists() and not out.is_symlink():
+    if not os.path.lexists(out):
         return
     if not overwrite:
         raise InputError(f"{out} exists; pass overwrite=True (--overwrite) to replace it")
-    if out.is_symlink() or not (out / MANIFEST).is_file():
+    if os.path.islink(out) or not os.path.isfile(out / MANIFEST):
         raise InputError(f"{out} holds no {MANIFEST}: it is no converted model and is kept")
 
 
@@ -41,7 +41,7 @@ def check_apart(out: Path, sources: Iterable[Path]) -> None:
         InputError: It is one of them, or holds one.
     """
     for source in sources:
-        if source.resolve().is_relative_to(out.resolve()):
+        if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(out)):
             raise InputError(f"{out} holds the checkpoint {source}; choose another folder")
 
 
@@ -51,7 +51,10 @@ def check_space(out: Path, n_bytes: int) -> None:
     Raises:
         InputError: It has not.
     """
-    free, needed = shutil.disk_usage(out.parent).free, n_bytes + _SPARE
+    try:
+        free, needed = shutil.disk_usage(out.parent).free, n_bytes + _SPARE
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror}") from None
     if free < needed:
         raise InputError(f"{out}: {needed:,} bytes are needed and {free:,} are free there")
 
@@ -65,7 +68,7 @@ def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         InputError: ``out`` cannot be written, or has appeared meanwhile.
     """
-    partial = out.parent / f".{out.name}.{uuid4().hex[:8]}.partial"
+    partial = out.parent / f".jmm-{uuid4().hex[:8]}.partial"  # `out` may have the longest name
     try:
         partial.mkdir()
         yield partial
@@ -87,9 +90,9 @@ def _place(partial: Path, out: Path, *, overwrite: bool) -> None:
                 os.rename(out, replaced)
         os.rename(partial, out)
     except BaseException:
-        if replaced.exists() and not out.exists():
+        if os.path.exists(replaced) and not os.path.exists(out):
             os.rename(replaced, out)
         raise
     finally:
-        if out.exists():
+        if os.path.exists(out):
             shutil.rmtree(replaced, ignore_errors=True)

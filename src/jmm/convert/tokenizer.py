@@ -6,12 +6,13 @@ for ids that no token has).
 
 from __future__ import annotations
 
-import logging
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gguf
 
+from jmm.convert.foreign import foreign
 from jmm.convert.json_file import Section, read, shown
 from jmm.errors import ModelLoadError
 
@@ -74,7 +75,7 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     for token, index in model.section("vocab").values.items():
         _place(path, tokens, index, token)
         types[index] = int(gguf.TokenType.NORMAL)
-    for added in root.values.get("added_tokens") or []:
+    for added in root.entries("added_tokens"):
         try:
             token, index, special = added["content"], added["id"], added["special"]
         except (KeyError, TypeError):
@@ -106,28 +107,24 @@ def _is_text(value: object) -> bool:
 
 
 def _patterns(pre_tokenizer: Any) -> Iterator[str]:
-    if not isinstance(pre_tokenizer, dict):
-        return
-    pattern = pre_tokenizer.get("pattern")
-    if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):
-        yield pattern["Regex"]
-    for inner in pre_tokenizer.get("pretokenizers") or []:
-        yield from _patterns(inner)
+    left = [pre_tokenizer]
+    while left:
+        part = left.pop()
+        if not isinstance(part, dict):
+            continue
+        pattern, inner = part.get("pattern"), part.get("pretokenizers")
+        if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):
+            yield pattern["Regex"]
+        if isinstance(inner, list):
+            left += inner
 
 
 def _special(folder: Path, size: int) -> Any:
     for name in ("tokenizer_config.json", "chat_template.json"):
-        if (folder / name).exists():
+        if os.path.exists(folder / name):
             read(folder / name)
-    logger = logging.getLogger("gguf.vocab")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    with foreign(f"{folder}: the tokenizer cannot be read"):
         special = gguf.SpecialVocab(folder, load_merges=True, n_vocab=size)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelLoadError(f"{folder}: the tokenizer cannot be read: {error}") from None
-    finally:
-        logger.setLevel(level)
     if not special.merges:
         raise ModelLoadError(f"{folder / FILE}: model.merges is empty")
     for merge in special.merges:
