@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -26,7 +28,10 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
         ...     Path(folder, "a").read_bytes()
         b'whole'
     """
-    target = target.resolve()
+    real = os.path.realpath(target)
+    if os.path.islink(real):  # to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(target))
+    target = Path(real)
     part = target.parent / f".jmm-{uuid4().hex[:8]}.part"
     try:
         with part.open("xb") as file:

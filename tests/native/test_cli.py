@@ -377,6 +377,22 @@ def test_output_overwrites_nothing_that_is_read(
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.parametrize("name", ["loop", "loop/x.npz", "n" * 300])
+def test_output_that_cannot_be_written(
+    name: str, pictures: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    for end in ("", ".png", ".json"):
+        (tmp_path / f"loop{end}").symlink_to(f"loop{end}")
+    for words in (
+        ["embed", pictures[0], "--output", tmp_path / name],
+        ["heatmap", pictures[0], "a", tmp_path / f"{name}.png"],
+        ["demo", "--output", tmp_path / f"{name}.png"],
+    ):
+        assert run(*words) == 1
+        assert capsys.readouterr().err.splitlines()[-1].startswith("jmm: ")
+    assert all((tmp_path / f"loop{end}").is_symlink() for end in ("", ".png", ".json"))
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_name_can_be_printed(encoding: str, pictures: list[Path]) -> None:
     odd = pictures[0].with_name(os.fsdecode("Größe 大\x7f".encode() + b"\xff.png"))

@@ -68,11 +68,11 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     Raises:
         InputError: There is a file of this name, or no folder for it.
     """
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise InputError(f"{path}: there is no folder {path.parent}")
-    if os.path.lexists(path) and not (overwrite and path.is_file()):
+    if os.path.lexists(path) and not (overwrite and os.path.isfile(path)):
         raise _exists(path)
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    part = path.with_name(f".jmm-{secrets.token_hex(4)}.part")  # `path` may have the longest name
     try:
         with part.open("xb", buffering=0) as file:
             yield file
@@ -89,7 +89,7 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
 
 
 def _exists(path: Path) -> InputError:
-    is_file = path.is_file() and not path.is_symlink()
+    is_file = os.path.isfile(path) and not os.path.islink(path)
     what = "pass overwrite=True (--overwrite) to replace it" if is_file else "no file"
     return InputError(f"{path}: it exists already; {what}")
 
