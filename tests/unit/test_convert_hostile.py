@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,24 @@ def test_a_pipe_in_place_of_a_file(name: str, folder: Path) -> None:
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
     assert f"{name}: it is no file" in refused(folder)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="address space is read in /proc")
+@pytest.mark.parametrize("room", [0, 500_000, 2_000_000])
+def test_no_memory(room: int, jina: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, resource, sys\n"
+        "import jmm.cli, jmm.convert\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * os.sysconf('SC_PAGE_SIZE')\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (used + {room},) * 2)\n"
+        "sys.exit(jmm.cli.main(['convert', *sys.argv[1:]]))"
+    )
+    words = [sys.executable, "-c", code, str(jina), str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("jmm: no memory to convert: ")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- names ---

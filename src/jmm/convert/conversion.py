@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,7 +21,7 @@ from jmm.convert.config import Config, PictureConfig
 from jmm.convert.gguf_file import Entry, FileType
 from jmm.convert.json_file import opened
 from jmm.convert.tensors import Tensor
-from jmm.errors import InputError, ModelLoadError
+from jmm.errors import InputError, ModelLoadError, OutOfMemoryError
 from jmm.files import ModelFiles
 from jmm.gguf_header import MERGE_SIZE
 from jmm.progress import progress_bar
@@ -43,6 +44,15 @@ _VISION_EPS = 1e-6  # a constant of transformers' vision towers
 _READ = 1 << 22
 
 
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemoryError(f"no memory to convert: {str(error) or 'malloc failed'}") from None
+
+
+@_memory_told()
 def convert(
     checkpoint: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -91,6 +101,7 @@ def convert(
     Raises:
         ModelLoadError: A file or tensor is missing, damaged, unknown, or holds NaN.
         InputError: An argument is not allowed, ``out`` exists, or the disk has no room.
+        OutOfMemoryError: There is no memory for a piece, the tokenizer or an adapter.
 
     Example:
         >>> convert("jina-embeddings-v4", "jina-v4", vision_type="f32")  # doctest: +SKIP
