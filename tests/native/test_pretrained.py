@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -392,6 +393,18 @@ def test_names_that_are_paths(
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match="is neither a folder nor"):
         load(name)
+    assert not hub.asked
+
+
+def test_a_folder_that_cannot_be_read(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(ModelLoadError, match="the folder cannot be read: Permission denied"):
+        load(str(tmp_path))
     assert not hub.asked
 
 

@@ -121,6 +121,10 @@ def _of_folder(folder: Path, wanted: Wanted, revision: str | None) -> Pretrained
         raise InputError(f"{folder} is a folder, which has no revision")
     if not os.path.isdir(folder):
         raise ModelLoadError(f"{folder}: there is no such folder")
+    try:
+        os.listdir(folder)
+    except OSError as error:  # of which `glob` says nothing
+        raise ModelLoadError(f"{folder}: the folder cannot be read: {error.strerror}") from None
     paths = [*folder.glob("*"), *folder.glob("*/*")]
     names = [path.relative_to(folder).as_posix() for path in paths if os.path.isfile(path)]
     if wanted.is_open and bundles.MANIFEST in names:

@@ -111,12 +111,12 @@ def _rename(part: Path, path: Path, *, overwrite: bool) -> None:
 
 def _sync_folder(path: Path) -> None:
     """Makes a change of names last through a power cut, where the file system can."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):
+    with suppress(OSError):  # a folder may be for writing alone
+        folder = os.open(path, os.O_RDONLY)
+        try:
             os.fsync(folder)
-    finally:
-        os.close(folder)
+        finally:
+            os.close(folder)
 
 
 def write(
