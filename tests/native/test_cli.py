@@ -438,6 +438,27 @@ def test_a_full_disk() -> None:
     assert done.stderr == "jmm: [Errno 28] No space left on device\n"
 
 
+def test_a_disk_that_is_full_of_output(pictures: list[Path], tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "from jmm.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    for words, name in (
+        (["embed", pictures[0], "--query", "a", "--quiet", "--output"], "v.npz"),
+        (["heatmap", pictures[0], "a", "--quiet"], "map.png"),
+    ):
+        target = tmp_path / name
+        given = [sys.executable, "-c", code, *words, target]
+        done = subprocess.run(given, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == f"jmm: [Errno 27] File too large: '{target}'\n"
+        assert not target.exists()
+    assert not any(path.suffix == ".part" for path in tmp_path.iterdir())
+
+
 def test_without_stderr(model: list[str], tmp_path: Path) -> None:
     """Whoever starts the program may have closed it."""
     words = [sys.executable, "-m", "jmm", "quantize", model[1], tmp_path / "out.gguf"]

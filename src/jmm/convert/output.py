@@ -7,10 +7,10 @@ import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from jmm.bundle import MANIFEST
 from jmm.errors import InputError, JmmError
+from jmm.replacing import beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,7 +68,7 @@ def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         InputError: ``out`` cannot be written, or has appeared meanwhile.
     """
-    partial = out.parent / f".jmm-{uuid4().hex[:8]}.partial"  # `out` may have the longest name
+    partial = beside(out.parent / f".{out.name}", ".partial")
     try:
         partial.mkdir()
         yield partial
@@ -83,7 +83,7 @@ def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
 
 def _place(partial: Path, out: Path, *, overwrite: bool) -> None:
     check_absent(out, overwrite=overwrite)  # another process may have made it meanwhile
-    replaced = partial.with_suffix(".replaced")
+    replaced = beside(out.parent / f".{out.name}", ".replaced")
     try:
         if overwrite:
             with suppress(FileNotFoundError):

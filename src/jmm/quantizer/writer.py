@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ import numpy as np
 from jmm import _core
 from jmm.errors import InputError, JmmError, ModelLoadError, OutOfMemoryError
 from jmm.quantizer.layout import TYPES, Tensor, aligned, build_header
+from jmm.replacing import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -72,7 +72,7 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
         raise InputError(f"{path}: there is no folder {path.parent}")
     if os.path.lexists(path) and not (overwrite and os.path.isfile(path)):
         raise _exists(path)
-    part = path.with_name(f".jmm-{secrets.token_hex(4)}.part")  # `path` may have the longest name
+    part = beside(path, ".part")
     try:
         with part.open("xb", buffering=0) as file:
             yield file
