@@ -125,8 +125,8 @@ def listed(items: object, what: str) -> list[Any]:
     return list(items)
 
 
-def path(name: str, value: object) -> Path:
-    """``value`` as the path of a file.
+def path(name: str, value: object, of: str = "file") -> Path:
+    """``value`` as the path of a file, or of what ``of`` says.
 
     Raises:
         InputError: It is no path, or holds what no name of a file can.
@@ -137,7 +137,7 @@ def path(name: str, value: object) -> Path:
     except (TypeError, UnicodeError):
         usable = False
     if not usable:
-        raise InputError(f"{name} is {value!r}; the path of a file is needed")
+        raise InputError(f"{name} is {value!r}; the path of a {of} is needed")
     return Path(found)
 
 

@@ -75,22 +75,23 @@ def open_bundle(folder: str | os.PathLike[str]) -> Bundle:
         >>> bundle = open_bundle("jina-v4")  # doctest: +SKIP
         >>> Embedder(**bundle.arguments)  # doctest: +SKIP
     """
+    if not is_bundle(folder):
+        raise ModelLoadError(
+            f"{folder}/{MANIFEST}: there is no such file; a folder that jmm convert has written "
+            "has one"
+        )
     path = Path(os.fsdecode(folder)) / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ModelLoadError(
-            f"{path}: there is no such file; a folder that jmm convert has written has one"
-        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path}: the file cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else None
-        raise ModelLoadError(f"{path}: format is {found!r}; {FORMAT} is supported")
+        version = manifest.get("format") if isinstance(manifest, dict) else None
+        raise ModelLoadError(f"{path}: format is {version!r}; {FORMAT} is supported")
     reader = _Reader(path, manifest)
     adapters = reader.get("adapters", dict) or {}
     merged = reader.get("merged", str)
-    arguments = {
+    found = {
         "model": reader.file("model", reader.get("model", str)),
         "mmproj": reader.file("mmproj", reader.get("mmproj", str)),
         "adapters": {task: reader.file("adapters", name) for task, name in adapters.items()}
@@ -102,7 +103,7 @@ def open_bundle(folder: str | os.PathLike[str]) -> Bundle:
     dims = reader.get("dims", list) or []
     if not all(type(dim) is int and dim > 0 for dim in dims):
         raise reader.fail("dims", "a list of whole numbers is needed")
-    return Bundle(arguments, (merged,) if merged else (), tuple(sorted(dims)))
+    return Bundle(found, (merged,) if merged else (), tuple(sorted(dims)))
 
 
 @dataclass(frozen=True)

@@ -187,9 +187,9 @@ class Reader:
         picture = source.picture if isinstance(source, _Taken) else self._rgb(source)
         n_tokens = self.processor.n_tokens(picture)
         if n_tokens > self.n_ctx:
+            advice = "lower max_pixels, or " if self.processor.max_pixels else ""
             raise ContextOverflowError(
-                f"the picture has {n_tokens} tokens and n_ctx is {self.n_ctx}; lower max_pixels, "
-                "or raise n_ctx"
+                f"the picture has {n_tokens} tokens and n_ctx is {self.n_ctx}; {advice}raise n_ctx"
             )
         return self.processor(picture)
 

@@ -54,6 +54,7 @@ class Engine(Protocol):
 
     n_embd: int
     n_ctx_train: int
+    patch_n_elem: int
 
     @property
     def is_open(self) -> bool:
@@ -177,14 +178,14 @@ class Pipeline:
 
     def _check_length(self, sequence: Sequence) -> None:
         if sequence.n_tokens > self.n_ctx:
-            advice = (
-                "shorten or split the text"
-                if sequence.picture_span is None
-                else ("lower max_pixels")
-            )
+            advice = ""
+            if sequence.picture_span is None:
+                advice = "shorten or split the text, or "
+            elif self.engine.patch_n_elem:  # a tower of tiles has no limit to set
+                advice = "lower max_pixels, or "
             raise ContextOverflowError(
                 f"the item has {sequence.n_tokens} tokens and n_ctx is {self.n_ctx}; "
-                f"{advice}, or raise n_ctx (the model allows {self.engine.n_ctx_train})"
+                f"{advice}raise n_ctx (the model allows {self.engine.n_ctx_train})"
             )
         most = self.engine.max_whole
         if most is not None and sequence.n_whole > most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,8 @@ from uuid import uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_LONGEST_NAME = 255  # bytes, of most file systems
 
 
 def sync(path: Path) -> None:
@@ -40,12 +43,30 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
         ...     Path(folder, "a").read_bytes()
         b'whole'
     """
-    target = target.resolve()
-    part = target.parent / f".jmm-{uuid4().hex[:8]}.part"
+    real = os.path.realpath(target)
+    if os.path.islink(real):  # to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(target))
+    part = beside(Path(real), ".part")
     try:
         with part.open("xb") as file:
             yield file
-        part.replace(target)
-    except BaseException:
+        part.replace(real)
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = os.fspath(target)  # a full disk, for example
         raise
+
+
+def beside(target: Path, ending: str) -> Path:
+    """A name for what shall take the place of ``target``, beside it and no longer than allowed.
+
+    Example:
+        >>> beside(Path("models/a.gguf"), ".part").match("models/a.gguf.????????.part")
+        True
+        >>> len(beside(Path("n" * 255), ".part").name)
+        255
+    """
+    end = f".{uuid4().hex[:8]}{ending}"
+    start = os.fsencode(target.name)[: _LONGEST_NAME - len(end)].decode("utf-8", "ignore")
+    return target.with_name(start + end)

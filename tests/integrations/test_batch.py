@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import re
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
@@ -23,6 +24,7 @@ from jmm import (
     demo,
 )
 from jmm.integrations import BatchEmbedder, BatchVisionEncoder
+from subprocess_case import run
 from support import tiny
 
 PICTURES = [tiny.picture(4, 6), tiny.picture(6, 4, 1), tiny.picture(4, 4, 2)]
@@ -128,6 +130,13 @@ def test_options_arrive(embedder: Embedder) -> None:
         {"load": "model.gguf"},
         {"kind": "query", "multi_vector": True, "pool_factor": 2},
         {"truncate_dim": 128, "multi_vector": True},
+        {"drop": None},
+        {"drop": 5},
+        {"column": None},
+        {"output": 5},
+        {"output": "error"},
+        {"column": "error"},
+        {"multi_vector": "both", "tokens": "vector"},
     ],
 )
 def test_what_is_not_allowed_fails_where_it_is_made(arguments: dict[str, Any]) -> None:
@@ -224,7 +233,7 @@ def test_columns_that_would_be_written_twice(options: dict[str, Any], name: str)
 
 
 def test_an_error_column_of_another_length() -> None:
-    with pytest.raises(InputError, match="column 'error' has 1 rows and 'image' 2"):
+    with pytest.raises(InputError, match="'image' has 2 rows and 'error' has 1"):
         BatchEmbedder()({"image": PICTURES[:2], "error": [""]})
 
 
@@ -260,3 +269,79 @@ def test_two_stages(embedder: Embedder) -> None:
     np.testing.assert_array_equal(damaged["vector"][0], table["vector"][0])
     assert damaged["error"][0] == ""
     assert "not the bytes of vision tokens" in damaged["error"][1]
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ([1, 2], "a batch is a dict of columns, and this is list"),
+        (None, "a batch is a dict of columns, and this is NoneType"),
+        ({"image": 5}, "column 'image' is int; rows are needed"),
+        ({"image": "page.png"}, "column 'image' is str; rows are needed"),
+        ({"image": PICTURES, "error": ["", ""]}, "'image' has 3 rows and 'error' has 2"),
+        ({"image": PICTURES, "error": [""] * 4}, "'image' has 3 rows and 'error' has 4"),
+        ({"image": PICTURES, "error": 5}, "column 'error' is int; rows are needed"),
+    ],
+)
+def test_what_is_no_batch(batch: Any, words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        BatchEmbedder(LOAD)(batch)
+
+
+def test_what_loads_no_model() -> None:
+    for made in (BatchEmbedder, BatchVisionEncoder):
+        with pytest.raises(InputError, match="load gave int; a model with encode"):
+            made(lambda: 5)({"image": PICTURES})
+
+
+def test_a_handler_embeds_while_its_thread_loads() -> None:
+    models: list[Embedder] = []
+    inner: list[np.ndarray] = []
+
+    def load() -> Embedder:
+        model = LOAD()
+        models.append(model)
+        if len(models) == 1:  # as a signal's handler would
+            inner.append(embed({"image": PICTURES})["vector"])
+        return model
+
+    embed = BatchEmbedder(load)
+    np.testing.assert_array_equal(embed({"image": PICTURES})["vector"], inner[0])
+    assert len(models) == 2
+    embed.close()
+    for model in models:
+        with pytest.raises(InputError, match="closed"):
+            model.encode_query("a")
+
+
+def test_a_forked_child_loads_its_own() -> None:
+    run(
+        """
+from jmm.integrations import BatchEmbedder
+loading, go = threading.Event(), threading.Event()
+
+def load():
+    loading.set()
+    assert go.wait(60) or True
+    return Embedder(n_threads=1)
+
+def forked():
+    pid = os.fork()
+    if pid == 0:
+        go.set()
+        signal.alarm(60)
+        table = embed({"image": [PICTURE]})
+        os._exit(int(table["error"][0] != "" or not np.isfinite(table["vector"]).all()))
+    assert os.waitpid(pid, 0)[1] == 0
+
+PICTURE = tiny.picture(4, 6)
+embed = BatchEmbedder(load)
+thread = threading.Thread(target=lambda: embed({"image": [PICTURE]}))
+thread.start()
+loading.wait()
+forked()  # while another thread holds the lock
+go.set()
+thread.join()
+forked()  # with a model of the parent
+"""
+    )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import queue
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from jmm import Embedder, ForkedProcessError, InputError, VisionEncoder
+from jmm import Embedder, ForkedProcessError, InputError, OutOfMemoryError, VisionEncoder
 from jmm.integrations import VisionService
 from subprocess_case import run
 from support import tiny
@@ -131,6 +132,51 @@ def test_a_tower_that_fails_tells_every_caller(slow: Slow) -> None:
         for future in futures:
             with pytest.raises(InputError, match="closed"):
                 future.result(LIMIT)
+
+
+def test_callbacks_run_in_the_thread_of_the_service(slow: Slow) -> None:
+    service = VisionService(lambda: slow)  # type: ignore[arg-type, return-value]
+    found: queue.Queue[object] = queue.Queue()
+
+    def use(_: object) -> None:
+        try:
+            service.encode(PICTURES[1])
+        except InputError as error:
+            found.put(error)
+        found.put(service.submit(PICTURES[1]))
+        service.close()
+        found.put("closed")
+
+    service.submit(PICTURES[0]).add_done_callback(use)
+    slow.go.set()
+    assert "would wait for the thread" in str(found.get(timeout=LIMIT))
+    later = found.get(timeout=LIMIT)
+    assert found.get(timeout=LIMIT) == "closed"
+    assert isinstance(later, Future)
+    assert later.result(LIMIT) is not None
+    service.close()
+
+
+@pytest.mark.parametrize("load", [5, lambda: 5, lambda: None])
+def test_what_loads_no_tower(load: Any) -> None:
+    with pytest.raises(InputError, match="what gives a VisionEncoder is needed"):
+        VisionService(load)
+
+
+def test_no_thread_to_be_had(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(OutOfMemoryError, match="a thread cannot be started"):
+            VisionService(lambda: slow)  # type: ignore[arg-type, return-value]
+    assert not slow.open
+
+
+def test_a_handler_submits_while_its_thread_does(load: Any) -> None:
+    with VisionService(load) as service, service._lock:  # as a signal's handler would find it
+        assert service.submit(PICTURES[0]).result(LIMIT) is not None
 
 
 def test_a_forgotten_service_ends(slow: Slow) -> None:

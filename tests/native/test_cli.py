@@ -377,6 +377,22 @@ def test_output_overwrites_nothing_that_is_read(
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.parametrize("name", ["loop", "loop/x.npz", "n" * 300])
+def test_output_that_cannot_be_written(
+    name: str, pictures: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    for end in ("", ".png", ".json"):
+        (tmp_path / f"loop{end}").symlink_to(f"loop{end}")
+    for words in (
+        ["embed", pictures[0], "--output", tmp_path / name],
+        ["heatmap", pictures[0], "a", tmp_path / f"{name}.png"],
+        ["demo", "--output", tmp_path / f"{name}.png"],
+    ):
+        assert run(*words) == 1
+        assert capsys.readouterr().err.splitlines()[-1].startswith("jmm: ")
+    assert all((tmp_path / f"loop{end}").is_symlink() for end in ("", ".png", ".json"))
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_name_can_be_printed(encoding: str, pictures: list[Path]) -> None:
     odd = pictures[0].with_name(os.fsdecode("Größe 大\x7f".encode() + b"\xff.png"))
@@ -420,6 +436,27 @@ def test_a_full_disk() -> None:
         )
     assert done.returncode == 1
     assert done.stderr == "jmm: [Errno 28] No space left on device\n"
+
+
+def test_a_disk_that_is_full_of_output(pictures: list[Path], tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "from jmm.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    for words, name in (
+        (["embed", pictures[0], "--query", "a", "--quiet", "--output"], "v.npz"),
+        (["heatmap", pictures[0], "a", "--quiet"], "map.png"),
+    ):
+        target = tmp_path / name
+        given = [sys.executable, "-c", code, *words, target]
+        done = subprocess.run(given, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == f"jmm: [Errno 27] File too large: '{target}'\n"
+        assert not target.exists()
+    assert not any(path.suffix == ".part" for path in tmp_path.iterdir())
 
 
 def test_without_stderr(model: list[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -380,11 +381,30 @@ def test_a_full_disk(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
         "org//x",
         "a b/c",
         "ö/x",
+        "a" * 300,
+        "loop",
+        "\0",
     ],
 )
-def test_names_that_are_paths(name: str, hub: HubServer) -> None:
+def test_names_that_are_paths(
+    name: str, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match="is neither a folder nor"):
         load(name)
+    assert not hub.asked
+
+
+def test_a_folder_that_cannot_be_read(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(ModelLoadError, match="the folder cannot be read: Permission denied"):
+        load(str(tmp_path))
     assert not hub.asked
 
 
@@ -424,6 +444,10 @@ def test_options_are_checked_before_the_download(hub: HubServer) -> None:
         load(mmproj=7)
     with pytest.raises(InputError, match="a dict from task"):
         load(adapters=["a"])
+    with pytest.raises(InputError, match="cache_dir is 7; the path of a folder is needed"):
+        load(cache_dir=7)
+    with pytest.raises(ModelLoadError, match="is not in the cache ~nobody-here"):
+        load(cache_dir="~nobody-here", local_files_only=True)
     assert not hub.asked
 
 

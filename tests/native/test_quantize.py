@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -633,6 +635,24 @@ def test_targets(tiny_files: Files, tmp_path: Path) -> None:
         "link.gguf",
         "taken.gguf",
     ]
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "-x", "line\nbreak", "%s{0}", os.fsdecode(b"\xff")])
+def test_any_name_of_a_target(name: str, tiny_files: Files, tmp_path: Path) -> None:
+    for overwrite in (False, True):
+        quantize_model(tiny_files("qwen25_small")[1], tmp_path / name, overwrite=overwrite)
+        assert os.listdir(tmp_path) == [name]
+
+
+def test_a_folder_that_is_for_writing_alone(
+    tiny_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("os.open", refuse)
+    made = quantize_model(tiny_files("qwen25_small")[1], tmp_path / "out.gguf")
+    assert made.path.stat().st_size == made.n_bytes
 
 
 def test_sources(tiny_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

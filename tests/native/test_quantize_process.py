@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -120,19 +121,35 @@ except OSError as error:
     assert lines == ["OSError True []"]
 
 
-def test_the_command_leaves_nothing_after_sigterm(tiny_files: Files, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_the_command_leaves_nothing_after(name: str, tiny_files: Files, tmp_path: Path) -> None:
     run(
         AT_A_PIECE
-        + """
+        + f"""
 from jmm import cli
-act = lambda: os.kill(os.getpid(), signal.SIGTERM)
+act = lambda: os.kill(os.getpid(), signal.{name})
 cli.main(["quantize", words[0], words[1], "--type", "q8_0"])
 """,
         tiny_files("qwen25_small")[1],
         tmp_path / "out.gguf",
-        exit_code=143,
+        exit_code=128 + getattr(signal, name),
     )
     assert names(tmp_path) == []
+
+
+def test_nohup_holds_for_the_command(tiny_files: Files, tmp_path: Path) -> None:
+    run(
+        AT_A_PIECE
+        + """
+from jmm import cli
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+act = lambda: os.kill(os.getpid(), signal.SIGHUP)
+cli.main(["quantize", words[0], words[1], "--type", "q8_0", "--quiet"])
+""",
+        tiny_files("qwen25_small")[1],
+        tmp_path / "out.gguf",
+    )
+    assert names(tmp_path) == ["out.gguf"]
 
 
 def test_a_killed_run_leaves_no_file_of_that_name(tiny_files: Files, tmp_path: Path) -> None:

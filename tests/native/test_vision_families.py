@@ -139,6 +139,22 @@ def test_a_picture_that_does_not_fit(option: str, files: Files) -> None:
         assert np.isfinite(small.encode_document("a text of more than fifteen tokens " * 3)).all()
 
 
+def test_what_to_do_without_a_limit_of_pixels(name: str, files: Files) -> None:
+    picture = tiny.pixels(56, 56)
+    told = r"the (picture|item) has (\d+) tokens and n_ctx is \d+; raise n_ctx"
+    with (
+        Embedder(*files(name), n_threads=1, n_ctx=1) as small,
+        pytest.raises(ContextOverflowError, match=told) as caught,
+    ):
+        small.encode_images(picture)
+    n_tokens = int(str(caught.value).split()[5])
+    with (
+        Embedder(*files(name), n_threads=1, n_ctx=n_tokens) as small,
+        pytest.raises(ContextOverflowError, match=told),
+    ):
+        small.encode_document([["a page before " * 9, picture]])
+
+
 @pytest.mark.parametrize("option", ["n_ubatch", "n_batch"])
 @pytest.mark.parametrize("name", UNDIVIDED)
 def test_a_document_that_does_not_fit(name: str, option: str, files: Files) -> None:

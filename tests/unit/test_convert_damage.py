@@ -147,7 +147,7 @@ CASES: list[tuple[Damage, str]] = [
     (head(b"[" * 100_000), "not a safetensors file"),
     (head(b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}'), "entry of tensor a is dam"),
     (head(b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}'), "tensor a has 4 bytes"),
-    (head(b'{"a":{"dtype":"I8","shape":[4],"data_offsets":[0,4]}}'), "tensor a has dtype I8"),
+    (head(b'{"a":{"dtype":"I8","shape":[4],"data_offsets":[0,4]}}'), "tensor a has dtype 'I8'"),
     (head(b'{"a":7}'), "entry of tensor a is damaged"),
     (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 99) and None, "not a safetensors"),
     (lambda f: (f / "model.safetensors").write_bytes(b"") and None, "not a safetensors"),

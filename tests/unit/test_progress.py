@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import io
+import time
+
 import pytest
 
 from jmm.progress import progress_bar
@@ -38,3 +43,51 @@ def test_closed_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyError):
         fail()
     assert capsys.readouterr().err.endswith("\n")
+
+
+class Failing(io.StringIO):
+    """A stderr that takes so many writes and no more."""
+
+    def __init__(self, n_writes: int, error: int) -> None:
+        super().__init__()
+        self.n_left, self.error = n_writes, error
+
+    def write(self, text: str) -> int:
+        self.n_left -= 1
+        if self.n_left < 0:
+            raise OSError(self.error, "cannot be written")
+        return super().write(text)
+
+
+# tqdm says of a half-made bar, on that same stderr, that it was not closed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("n_writes", range(6))
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EPIPE, errno.EIO])
+def test_the_work_goes_on_without_a_bar(
+    n_writes: int, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", Failing(n_writes, error))
+    with progress_bar(3, shown=True) as advance:
+        for _ in range(3):
+            advance(1)
+            time.sleep(0.11)  # drawn ten times a second
+    gc.collect()
+
+
+def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stderr in (None, closed):
+        monkeypatch.setattr("sys.stderr", stderr)
+        with progress_bar(2, shown=True) as advance:
+            advance(2)
+
+
+def test_what_a_handler_raises_while_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object, __: int) -> None:
+        raise TimeoutError("mine")
+
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    monkeypatch.setattr("tqdm.std.tqdm.update", interrupted)
+    with pytest.raises(TimeoutError, match="mine"), progress_bar(2, shown=True) as advance:
+        advance(1)

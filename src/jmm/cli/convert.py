@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmm.bundle import MANIFEST
-from jmm.cli.ending import unwound_by_sigterm
+from jmm.cli.ending import unwound_by_signals
 from jmm.cli.options import add_output_options, positive, says, shows_progress
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts, and prints where to and with which profile."""
     from jmm.convert import convert  # its extra is needed by this command alone
 
-    with unwound_by_sigterm():
+    with unwound_by_signals():
         out = convert(
             arguments.checkpoint,
             arguments.out,

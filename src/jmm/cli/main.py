@@ -81,6 +81,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         print_failure(arguments, str(error))
         return 1
+    except MemoryError:
+        print_failure(arguments, "there is not enough memory")
+        return 1
     except KeyboardInterrupt:
         print_failure(arguments, "interrupted; files are whole: run the same command again")
         return 130

@@ -116,11 +116,12 @@ def check(target: Path, *sources: str | os.PathLike[str] | None) -> None:
         InputError: Its folder is missing or cannot be written, it is no regular file, or it is
             one of the sources.
     """
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise InputError(f"{target}: there is no folder {target.parent}")
-    if target.exists() and not target.is_file():
+    real = os.path.realpath(target)
+    if (os.path.exists(real) and not os.path.isfile(real)) or os.path.islink(real):
         raise InputError(f"{target}: it is no file that can be replaced")
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"{target}: its folder cannot be written into")
-    if any(source is not None and target.resolve() == Path(source).resolve() for source in sources):
+    if any(source is not None and real == os.path.realpath(source) for source in sources):
         raise InputError(f"{target}: this would overwrite what is read; give another name")

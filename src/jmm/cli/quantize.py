@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from jmm.cli.ending import unwound_by_sigterm
+from jmm.cli.ending import unwound_by_signals
 from jmm.cli.options import add_output_options, add_threads_option, says, shows_progress
 from jmm.quantizer import file_types, quantize_model
 
@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the file and tells what it holds."""
-    with unwound_by_sigterm():
+    with unwound_by_signals():
         made = quantize_model(
             arguments.source,
             arguments.target,

@@ -10,6 +10,7 @@ has no task in its names, and its two files lie at the top.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -104,7 +105,7 @@ def base_of(folder: Path) -> str | None:
     Raises:
         ModelLoadError: The adapter's settings cannot be read.
     """
-    if (folder / "config.json").exists() or not (folder / CONFIG).exists():
+    if os.path.exists(folder / "config.json") or not os.path.exists(folder / CONFIG):
         return None
     return str(read(folder / CONFIG).get("base_model_name_or_path") or "")
 

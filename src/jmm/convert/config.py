@@ -10,6 +10,7 @@ is absent has transformers' default.
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -413,7 +414,7 @@ def _full_layers(values: Section) -> list[int]:
 
 def check_folder(folder: Path) -> None:
     """Raises ModelLoadError unless ``folder`` is a folder."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ModelLoadError(
             f"{folder}: there is no such folder; a Hugging Face checkpoint is needed: config.json, "
             "tokenizer.json, preprocessor_config.json and *.safetensors"

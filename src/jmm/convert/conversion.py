@@ -8,6 +8,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,9 +20,10 @@ from jmm.convert import adapters, config, gguf_file, layout, output, pictures, t
 from jmm.convert.adapters import Adapters
 from jmm.convert.config import Config
 from jmm.convert.gguf_file import Entry, FileType
+from jmm.convert.json_file import opened
 from jmm.convert.pictures import PictureConfig
 from jmm.convert.tensors import Tensor
-from jmm.errors import InputError, ModelLoadError
+from jmm.errors import InputError, ModelLoadError, OutOfMemoryError
 from jmm.files import ModelFiles
 from jmm.gguf_header import MERGE_SIZE
 from jmm.processor import Processor
@@ -45,6 +47,15 @@ _VISION_EPS = 1e-6  # a constant of transformers' vision towers
 _READ = 1 << 22
 
 
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemoryError(f"no memory to convert: {str(error) or 'malloc failed'}") from None
+
+
+@_memory_told()
 def convert(
     checkpoint: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -93,6 +104,7 @@ def convert(
     Raises:
         ModelLoadError: A file or tensor is missing, damaged, unknown, or holds NaN.
         InputError: An argument is not allowed, ``out`` exists, or the disk has no room.
+        OutOfMemoryError: There is no memory for a piece, the tokenizer or an adapter.
 
     Example:
         >>> convert("jina-embeddings-v4", "jina-v4", vision_type="f32")  # doctest: +SKIP
@@ -256,7 +268,8 @@ class _Model:
                 folder if pictures.has_pictures(folder) else base, settings.vision.patch
             ),
             tokenizer.read_vocabulary(
-                folder if (folder / tokenizer.FILE).exists() else base, settings.text.vocab_size
+                folder if os.path.exists(folder / tokenizer.FILE) else base,
+                settings.text.vocab_size,
             ),
             found,
             loras,
@@ -304,7 +317,7 @@ class _Model:
             lora = self.folder / adapters.FOLDER if self.base == self.folder else self.folder
             found |= {lora / name for name in (adapters.WEIGHTS, adapters.CONFIG)}
         named = {}
-        for path in sorted(path for path in found if path.is_file()):
+        for path in sorted(filter(os.path.isfile, found)):
             if path.is_relative_to(self.folder):
                 named[path.relative_to(self.folder).as_posix()] = path
             else:
@@ -455,9 +468,9 @@ def _choose(model: _Model, name: str | None) -> profiles.Choice:
     architecture = model.config.architecture
     if architecture in _PROFILES:
         return profiles.Choice(_PROFILES[architecture], f"the architecture is {architecture}")
-    snapshot = model.folder.resolve()  # of huggingface_hub: models--org--name/snapshots/commit
+    snapshot = Path(os.path.realpath(model.folder))  # models--org--name/snapshots/commit
     for what, noted in (
-        ("the folder's name", model.folder.name),
+        ("the folder's name", gguf_file.name_of(model.folder)),
         ("the repo's folder", snapshot.parents[1].name if len(snapshot.parents) > 1 else ""),
         ("_name_or_path in config.json", model.config.name),
     ):
@@ -499,7 +512,7 @@ def _first(*values: int | None) -> int | None:
 
 def _sha256(path: Path, advance: Callable[[int], object]) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with opened(path) as file:
         while block := file.read(_READ):
             digest.update(block)
             advance(len(block))

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
-import struct
+import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import gguf
 import numpy as np
 
+from jmm.convert.foreign import foreign
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
     from jmm.convert.layout import Target
     from jmm.convert.tensors import Tensor
-
-# What gguf makes of values of other types than it expects, and of texts that are none.
-_UNWRITABLE = (AttributeError, KeyError, OverflowError, TypeError, ValueError, struct.error)
 
 _logger = logging.getLogger("jmm")
 
@@ -176,13 +173,12 @@ def write(
     writer.add_type(kind)
     _add_card(writer, card)
     with closing(writer):
-        try:
+        with foreign(f"{card}: its settings cannot be written"):
             settings(writer)
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-            writer.write_header_to_file()
+        writer.write_header_to_file()
+        with foreign(f"{card}: its settings cannot be written"):
             writer.write_kv_data_to_file()
-        except _UNWRITABLE as error:
-            raise ModelLoadError(f"{card}: its settings cannot be written: {error}") from None
         writer.write_ti_data_to_file()
         (file,) = writer.fout
         for entry in entries:
@@ -193,6 +189,21 @@ def write(
         writer.write_padding(file, file.tell())
 
 
+def name_of(folder: Path) -> str:
+    """A folder's own name, whatever way it is given.
+
+    Example:
+        >>> name_of(Path("models/gme/../gme/."))
+        'gme'
+    """
+    return _text(os.path.basename(os.path.abspath(folder)))
+
+
+def _text(name: str) -> str:
+    """A name, with U+FFFD for each byte that is no UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _add_card(writer: Any, folder: Path) -> None:
     """Name and licence, as far as README.md and config.json tell them in plain words.
 
@@ -201,35 +212,30 @@ def _add_card(writer: Any, folder: Path) -> None:
     total, shared, expert, n_experts = writer.get_total_parameter_count()
     card = gguf.Metadata()
     try:
-        with silenced("gguf.metadata"):
-            card = gguf.Metadata.load(None, folder, None, total)
-    except Exception as error:  # of any YAML that somebody has written
-        _logger.info("%s: name and licence are left out: %s", folder, error)
+        with foreign(f"{folder / 'README.md'}: its head cannot be read"):
+            card = gguf.Metadata.load(None, Path(os.path.abspath(folder)), None, total)
+    except ModelLoadError as error:
+        _logger.info("name and licence are left out: %s", error)
     for entry in fields(card):
-        if not _is_plain(getattr(card, entry.name)):
+        if not _is_plain(getattr(card, entry.name), str(entry.type)):
             setattr(card, entry.name, None)
-    card.name = card.name or folder.name.encode("utf-8", "replace").decode()
+    card.name = card.name or name_of(folder)
     if card.size_label is None and total > 0:
         card.size_label = gguf.size_label(total, shared, expert, n_experts)
     card.set_gguf_meta_model(writer)
 
 
-def _is_plain(value: object) -> bool:
-    """Whether a value of a card is text, or lists and objects of text, that a file can hold."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, (*value, *value.values())))
-    is_text = isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
-    return value is None or is_text
+def _is_plain(value: Any, kind: str) -> bool:
+    """Whether a value of a card is what its field is declared as, and a file can hold it."""
+    if value is None:
+        return True
+    if "dict" in kind:
+        texts = [text for entry in value if isinstance(entry, dict) for text in entry.values()]
+        return all(isinstance(entry, dict) for entry in value) and all(map(_is_text, texts))
+    if "list" in kind:
+        return isinstance(value, list) and all(map(_is_text, value))
+    return _is_text(value) if "str" in kind else isinstance(value, int | float)
 
 
-@contextmanager
-def silenced(name: str) -> Iterator[None]:
-    """Keeps a logger of gguf's quiet, whose lines would go to stderr."""
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 _LONGEST = 200
 _MOST = float(2**127)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file to read; a pipe or a device, which might never end, is refused.
+
+    Raises:
+        ModelLoadError: There is none, or opening or reading it fails.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelLoadError(f"{path}: it is no file; a file is needed")
+        with open(path, "rb") as file:
+            yield file
+    except ModelLoadError:
+        raise
+    except FileNotFoundError:
+        raise ModelLoadError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from None
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -23,11 +46,8 @@ def read(path: Path) -> dict[str, Any]:
         ModelLoadError: The file is missing, no JSON, or no object.
     """
     try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ModelLoadError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from None
+        with opened(path) as file:
+            value = json.loads(file.read())
     except (ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path}: the file is no JSON: {error}") from None
     if not isinstance(value, dict):

@@ -9,12 +9,11 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from jmm.bundle import MANIFEST
 from jmm.convert import json_file
 from jmm.errors import InputError, JmmError
-from jmm.replacing import sync
+from jmm.replacing import beside, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,9 +28,9 @@ def check_absent(out: Path, *, overwrite: bool) -> None:
     Raises:
         InputError: It exists and may not be replaced, or its parent is no folder.
     """
-    if not out.parent.is_dir():
+    if not os.path.isdir(out.parent):
         raise InputError(f"{out.parent}: there is no such folder")
-    if not out.exists() and not out.is_symlink():
+    if not os.path.lexists(out):
         return
     if not overwrite:
         raise InputError(f"{out} exists; pass overwrite=True (--overwrite) to replace it")
@@ -71,7 +70,7 @@ def check_apart(out: Path, sources: Iterable[Path]) -> None:
         InputError: It is one of them, or holds one.
     """
     for source in sources:
-        if source.resolve().is_relative_to(out.resolve()):
+        if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(out)):
             raise InputError(f"{out} holds the checkpoint {source}; choose another folder")
 
 
@@ -81,7 +80,10 @@ def check_space(out: Path, n_bytes: int) -> None:
     Raises:
         InputError: It has not.
     """
-    free, needed = shutil.disk_usage(out.parent).free, n_bytes + _SPARE
+    try:
+        free, needed = shutil.disk_usage(out.parent).free, n_bytes + _SPARE
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror}") from None
     if free < needed:
         raise InputError(f"{out}: {needed:,} bytes are needed and {free:,} are free there")
 
@@ -95,7 +97,7 @@ def folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         InputError: ``out`` cannot be written, or has appeared meanwhile.
     """
-    partial = out.parent / f".{out.name}.{uuid4().hex[:8]}.partial"
+    partial = beside(out.parent / f".{out.name}", ".partial")
     try:
         partial.mkdir()
         yield partial
@@ -115,7 +117,7 @@ def _place(partial: Path, out: Path, *, overwrite: bool) -> None:
     if not overwrite:
         check_absent(out, overwrite=False)
     for attempt in count():
-        replaced = partial.with_suffix(f".replaced{attempt}")
+        replaced = beside(out.parent / f".{out.name}", ".replaced")
         if overwrite:
             with suppress(FileNotFoundError):
                 os.rename(out, replaced)

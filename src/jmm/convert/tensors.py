@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jmm.convert.json_file import read
+from jmm.convert.json_file import opened, read, shown
 from jmm.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -119,14 +120,10 @@ def read_header(path: Path) -> dict[str, Tensor]:
         ModelLoadError: The file is missing, damaged or cut short, or a dtype is not supported.
     """
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length)) if length <= min(size, _MAX_HEADER) else None
-    except FileNotFoundError:
-        raise ModelLoadError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
@@ -144,8 +141,8 @@ def _entry(path: Path, name: str, entry: Any, base: int, size: int) -> Tensor:
     if not whole or not shape or not math.prod(shape):
         raise ModelLoadError(f"{path}: the header's entry of tensor {name} is damaged")
     tensor = Tensor(name, path, dtype, shape, base + start)
-    if dtype not in _DTYPES:
-        raise tensor.fail(f"has dtype {dtype}; supported are {', '.join(_DTYPES)}")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise tensor.fail(f"has dtype {shown(dtype)}; supported are {', '.join(_DTYPES)}")
     if end - start != math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize:
         raise tensor.fail(f"has {end - start} bytes; {dtype} {list(shape)} has others")
     if base + end > size:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 
-from jmm.convert.gguf_file import silenced
+from jmm.convert.foreign import foreign
 from jmm.convert.json_file import Section, read, shown
 from jmm.errors import ModelLoadError
 
@@ -281,11 +281,8 @@ def _check_ends(
 def _special(folder: Path, size: int) -> Any:
     if (folder / "chat_template.json").exists():
         read(folder / "chat_template.json")
-    try:
-        with silenced("gguf.vocab"):
-            special = gguf.SpecialVocab(folder, load_merges=True, n_vocab=size)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelLoadError(f"{folder}: the tokenizer cannot be read: {error}") from None
+    with foreign(f"{folder}: the tokenizer cannot be read"):
+        special = gguf.SpecialVocab(folder, load_merges=True, n_vocab=size)
     if not special.merges:
         raise ModelLoadError(f"{folder / FILE}: model.merges is empty")
     for end in ("bos", "eos"):  # Qwen2 adds neither; gguf before 0.20 leaves it open

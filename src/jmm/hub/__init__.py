@@ -71,9 +71,9 @@ def fetch(
         name = os.fsdecode(repo)
     except TypeError:
         raise InputError(f"{repo!r} is neither a folder nor the name of a repo") from None
-    if isinstance(repo, os.PathLike) or (name and Path(name).is_dir()):
+    if isinstance(repo, os.PathLike) or os.path.isdir(name):
         return _of_folder(Path(name), wanted, revision)
-    if Path(name).is_file():
+    if os.path.isfile(name):
         raise InputError(f"{name} is a file; pass it to Embedder(), which loads files")
     remote = Remote.of(
         name, revision or BRANCH, token, cache_dir, local_files_only=local_files_only
@@ -94,7 +94,7 @@ def fetch(
         entry = entries.get(file)
         if entry is None:
             raise ModelLoadError(f"{name}: revision {commit} has no file {file}")
-        if not storage.path(commit, file).exists():
+        if not os.path.exists(storage.path(commit, file)):
             if remote.is_offline:
                 raise ModelLoadError(
                     f"{name}: {file} of revision {commit} is not in the cache {storage.folder}, "
@@ -119,10 +119,14 @@ def fetch(
 def _of_folder(folder: Path, wanted: Wanted, revision: str | None) -> Pretrained:
     if revision is not None:
         raise InputError(f"{folder} is a folder, which has no revision")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ModelLoadError(f"{folder}: there is no such folder")
+    try:
+        os.listdir(folder)
+    except OSError as error:  # of which `glob` says nothing
+        raise ModelLoadError(f"{folder}: the folder cannot be read: {error.strerror}") from None
     paths = [*folder.glob("*"), *folder.glob("*/*")]
-    names = [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in paths if os.path.isfile(path)]
     if wanted.is_open and bundles.MANIFEST in names:
         return Pretrained({"model": str(folder)})
     _refuse_for_bundle(wanted, names, str(folder))

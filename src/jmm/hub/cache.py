@@ -101,7 +101,7 @@ class Storage:
         root = self.path(commit, "")
         found = {}
         for path in sorted(root.rglob("*")):
-            if path.is_file():
+            if os.path.isfile(path):
                 name = path.relative_to(root).as_posix()
                 found[name] = Entry.of(path.stat().st_size, _blob_name(path))
         return found
@@ -126,8 +126,8 @@ class Storage:
             raise ModelLoadError(f"{path}: the file cannot be read: {error.strerror}") from error
         if oid and found != oid:
             raise ModelLoadError(
-                f"{path.resolve()}: the file is damaged: its hash is {found} and {oid} is right; "
-                "delete it to load it again"
+                f"{os.path.realpath(path)}: the file is damaged: its hash is {found} and {oid} is "
+                "right; delete it to load it again"
             )
         self._note(commit, {"checked": {**checked, name: [sha256, *stamp]}})
         return sha256
@@ -150,7 +150,7 @@ class Storage:
 
 def _blob_name(path: Path) -> str:
     """What the cache names the file by, where it lies there as a link."""
-    return path.resolve().name if path.is_symlink() else ""
+    return os.path.basename(os.path.realpath(path)) if os.path.islink(path) else ""
 
 
 def hash_file(path: Path, oid: str = "") -> tuple[str, str]:

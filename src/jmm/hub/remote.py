@@ -78,7 +78,13 @@ class Remote:
         if not isinstance(revision, str) or not _REVISION.fullmatch(revision):
             raise InputError(f"revision is {revision!r}; a branch, a tag or a commit is needed")
         constants = client("huggingface_hub.constants")
-        folder = Path(os.fsdecode(cache_dir or constants.HF_HUB_CACHE)).expanduser()
+        try:
+            given = os.fsdecode(cache_dir or constants.HF_HUB_CACHE)
+        except TypeError:
+            raise InputError(
+                f"cache_dir is {cache_dir!r}; the path of a folder is needed"
+            ) from None
+        folder = Path(os.path.expanduser(given))
         return cls(repo, token, folder, local_files_only or bool(constants.HF_HUB_OFFLINE))
 
     @property
@@ -136,7 +142,7 @@ class Remote:
         path = self.storage.path(commit, name)
         _, found = hash_file(path, entry.oid)
         if entry.oid and found != entry.oid:
-            path.resolve().unlink()
+            os.unlink(os.path.realpath(path))
             path.unlink(missing_ok=True)
             raise self._damaged(name, entry.oid, found)
 
@@ -145,7 +151,7 @@ class Remote:
         partial = blob.with_name(f"{sha256}.jmm.incomplete")
         blob.parent.mkdir(parents=True, exist_ok=True)
         with _locked(partial) as file:
-            if blob.exists():  # another process has loaded it meanwhile
+            if os.path.exists(blob):  # another process has loaded it meanwhile
                 partial.unlink(missing_ok=True)
                 return
             digest = hashlib.sha256()

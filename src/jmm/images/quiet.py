@@ -74,7 +74,7 @@ class _Mute:
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may read a picture, too
         self._depth = 0
 
     def __enter__(self) -> None:

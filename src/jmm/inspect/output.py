@@ -30,15 +30,22 @@ def check(path: str | os.PathLike[str], *sources: str | os.PathLike[str]) -> Pat
     if target.suffix.lower() != ".png":
         raise InputError(f"{target}: the drawing is a PNG; a name that ends in .png is needed")
     numbers = target.with_suffix(".json")
-    if {target.resolve(), numbers.resolve()} & {Path(source).resolve() for source in sources}:
+    drawn = {os.path.realpath(target), os.path.realpath(numbers)}
+    if drawn & set(map(os.path.realpath, sources)):
         raise InputError(f"{target}: this would overwrite what is read; give another name")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise InputError(f"{target}: there is no folder {target.parent}")
     for file in (target, numbers):
-        folder = file.resolve().parent
-        if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        real = os.path.realpath(file)
+        folder = os.path.dirname(real)
+        if (
+            os.path.isdir(real)
+            or os.path.islink(real)
+            or not os.path.isdir(folder)
+            or not os.access(folder, os.W_OK)
+        ):
             raise InputError(f"{file}: it cannot be written")
-    if numbers.exists() and not target.exists():
+    if os.path.exists(numbers) and not os.path.exists(target):
         raise InputError(
             f"{numbers}: the numbers would overwrite this file; move it, or give another name"
         )

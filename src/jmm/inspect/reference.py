@@ -104,7 +104,7 @@ class Reference:
 
 def _check_type(folder: Path) -> None:
     path = folder / "config.json"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ModelLoadError(f"{folder}: there is no config.json; a checkpoint is needed")
     try:
         config = json.loads(path.read_bytes())

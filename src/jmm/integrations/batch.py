@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +31,15 @@ _METHODS = {
     "vision_tokens": "encode_images",
 }
 
+# All that live: a forked child loads its own, and finds no lock that another thread held.
+_made: weakref.WeakSet[_Rows[Any]] = weakref.WeakSet()
+
 
 @dataclass(eq=False)
 class _Rows(Generic[Model]):
     """What both classes share: the model of this process, and rows that fail alone."""
 
+    _method: ClassVar[str]
     load: Callable[..., Model]
     _: KW_ONLY
     column: str = "image"
@@ -41,21 +47,28 @@ class _Rows(Generic[Model]):
     drop: Collection[str] = ()
     workers: int | None = None
     _model: Model | None = field(default=None, init=False, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    # Reentrant: a signal may come while its thread loads, and its handler embed a batch.
+    _lock: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        _made.add(self)
         if not callable(self.load):
             raise InputError(
                 f"load is {self.load!r}; what loads the model is needed, such as "
                 "functools.partial(Embedder, model, mmproj)"
             )
-        if isinstance(self.drop, str):
+        if isinstance(self.drop, str) or not isinstance(self.drop, Collection):
             raise InputError(f"drop is {self.drop!r}; a list of columns is needed")
         arguments.count("workers", self.workers)
+        for key in ("column", "error", "output", "tokens"):
+            if not isinstance(getattr(self, key, ""), str):
+                raise InputError(f"{key} is {getattr(self, key)!r}; the name of a column is needed")
         written = self._written()
-        twice = sorted({name for name in written if written.count(name) > 1})
-        if twice:
-            raise InputError(f"column {twice[0]!r} would be written twice; name another")
+        for name in written:
+            if written.count(name) > 1 or self.column == self.error:
+                raise InputError(
+                    f"column {name!r} would be written twice: each needs a column of its own"
+                )
 
     def _written(self) -> list[str]:
         """Names of the columns that are added."""
@@ -65,7 +78,13 @@ class _Rows(Generic[Model]):
         return {**self.__dict__, "_model": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state)
+        self._forget()
+        _made.add(self)
+
+    def _forget(self) -> None:
+        """Starts anew, as in a process that has loaded nothing."""
+        self._model, self._lock = None, threading.RLock()
 
     def close(self) -> None:
         """Frees the model; the next batch loads it again."""
@@ -80,7 +99,15 @@ class _Rows(Generic[Model]):
                 share = {}
                 if self.workers is not None:
                     share["n_threads"] = max(1, runtime.default_threads() // self.workers)
-                self._model = self.load(**share)
+                loaded = self.load(**share)
+                if not hasattr(loaded, self._method):
+                    raise InputError(
+                        f"load gave {type(loaded).__name__}; a model with {self._method} is needed"
+                    )
+                if self._model is None:
+                    self._model = loaded
+                else:  # a signal handler's batch has loaded it meanwhile
+                    loaded.close()
             return self._model
 
     def _drop_lost(self) -> bool:
@@ -92,19 +119,17 @@ class _Rows(Generic[Model]):
 
     def _run(self, batch: Batch, encode: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Per row its result or its error; a row that has an error already keeps it."""
-        if self.column not in batch:
+        items = self._column(batch, self.column)
+        before: list[Any] = [None] * len(items)
+        if batch.get(self.error) is not None:
+            before = self._column(batch, self.error)
+        if len(before) != len(items):
             raise InputError(
-                f"there is no column {self.column!r}; the batch has {', '.join(map(repr, batch))}"
-            )
-        items = list(batch[self.column])
-        before = batch.get(self.error)
-        if before is not None and len(before) != len(items):
-            raise InputError(
-                f"column {self.error!r} has {len(before)} rows and {self.column!r} {len(items)}"
+                f"column {self.column!r} has {len(items)} rows and {self.error!r} has "
+                f"{len(before)}; columns of equal length are needed"
             )
         results: list[Any] = [
-            InputError(text) if isinstance(text, str) and text else None
-            for text in ([None] * len(items) if before is None else before)
+            InputError(text) if isinstance(text, str) and text else None for text in before
         ]
         live = [row for row, failed in enumerate(results) if failed is None]
         try:
@@ -117,6 +142,17 @@ class _Rows(Generic[Model]):
         for row, result in zip(live, found, strict=True):
             results[row] = result
         return results
+
+    def _column(self, batch: Batch, name: str) -> list[Any]:
+        if not hasattr(batch, "items"):
+            raise InputError(f"a batch is a dict of columns, and this is {type(batch).__name__}")
+        if name not in batch:
+            raise InputError(
+                f"there is no column {name!r}; the batch has {', '.join(map(repr, batch))}"
+            )
+        if isinstance(batch[name], str | bytes) or not isinstance(batch[name], Iterable):
+            raise InputError(f"column {name!r} is {type(batch[name]).__name__}; rows are needed")
+        return list(batch[name])
 
     def _table(self, batch: Batch, results: list[Any], columns: Columns) -> Columns:
         errors = [result.message if isinstance(result, JmmError) else "" for result in results]
@@ -166,6 +202,7 @@ class BatchEmbedder(_Rows[Embedder]):
         ('', True)
     """
 
+    _method = "encode_images"
     load: Callable[..., Embedder] = Embedder
     _: KW_ONLY
     kind: Literal["image", "document", "query", "vision_tokens"] = "image"
@@ -298,6 +335,7 @@ class BatchVisionEncoder(_Rows[VisionEncoder]):
         VisionTokens(tokens=12, dim=256, grid=6x8)
     """
 
+    _method = "encode"
     _: KW_ONLY
     output: str = "vision_tokens"
 
@@ -337,3 +375,12 @@ def _objects(values: list[Any]) -> npt.NDArray[np.object_]:
     for index, value in enumerate(values):
         array[index] = value
     return array
+
+
+def _forget_all() -> None:
+    for made in list(_made):
+        made._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

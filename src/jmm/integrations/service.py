@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from jmm import arguments
-from jmm.errors import ForkedProcessError, InputError, JmmError
+from jmm.errors import ForkedProcessError, InputError, JmmError, OutOfMemoryError
 from jmm.images import ImageSource
 from jmm.integrations.rows import encode_each
 from jmm.pictures import VisionTokens
@@ -60,10 +60,13 @@ class VisionService:
         size = arguments.whole("max_batch_size", max_batch_size, 1)
         if not isinstance(max_wait_s, int | float) or not 0 <= max_wait_s < threading.TIMEOUT_MAX:
             raise InputError(f"max_wait_s is {max_wait_s!r}; seconds from 0 on are needed")
-        self._lock = threading.Lock()
-        encoder = load()
-        if not callable(getattr(encoder, "encode", None)):
-            raise InputError(f"load gave {encoder!r}; a VisionEncoder is needed")
+        encoder = load() if callable(load) else None
+        if not hasattr(encoder, "encode"):
+            raise InputError(
+                f"load is {load!r}; what gives a VisionEncoder is needed, such as "
+                "functools.partial(VisionEncoder, mmproj)"
+            )
+        self._lock = threading.RLock()  # a signal's handler may submit, too
         requests: Requests = queue.SimpleQueue()
         self._requests = requests
         # The thread holds no reference to the service, so that a forgotten one ends it.
@@ -73,7 +76,11 @@ class VisionService:
             name="jmm-vision",
             daemon=True,
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            with encoder:
+                raise OutOfMemoryError(f"a thread cannot be started ({error})") from None
         self._end = weakref.finalize(self, _finish, requests, self._thread)
 
     def __enter__(self) -> VisionService:
@@ -83,7 +90,10 @@ class VisionService:
         self.close()
 
     def close(self) -> None:
-        """Answers what was submitted and frees the tower; further calls raise InputError."""
+        """Answers what was submitted and frees the tower; further calls raise InputError.
+
+        Called by a future's callback, which runs in the service's own thread, it does not wait.
+        """
         with self._lock:
             end = self._end.detach()
             if end is not None:
@@ -125,9 +135,15 @@ class VisionService:
             VisionTokens: The bits of `VisionEncoder.encode`.
 
         Raises:
-            InputError: It is no readable picture, or the service is closed.
+            InputError: It is no readable picture, the service is closed, or a future's callback
+                calls, which would wait for its own thread.
             NonFiniteError: The tower gave NaN or infinity.
         """
+        if self._thread is threading.current_thread():
+            raise InputError(
+                "encode() would wait for the thread that it is called in, the service's own; "
+                "submit() in a future's callback"
+            )
         return self.submit(image).result()
 
 

@@ -107,7 +107,7 @@ def quantize_model(
     new = arguments.path("target", target)
     header, found = _read(source)
     old = Path(header.path)
-    if new.exists() and new.samefile(old):
+    if os.path.exists(new) and os.path.samefile(new, old):
         raise InputError(f"{new}: this is the source itself; write to another file")
     plan = make_plan(header, found, file_type, allow_requantize=allow_requantize)
     n_bytes = sum(tensor.size for tensor in found.tensors)

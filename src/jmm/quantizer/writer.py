@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ import numpy as np
 from jmm import _core
 from jmm.errors import InputError, JmmError, ModelLoadError, OutOfMemoryError
 from jmm.quantizer.layout import TYPES, Tensor, aligned, build_header
-from jmm.replacing import sync
+from jmm.replacing import beside, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -69,11 +68,11 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     Raises:
         InputError: There is a file of this name, or no folder for it.
     """
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise InputError(f"{path}: there is no folder {path.parent}")
-    if os.path.lexists(path) and not (overwrite and path.is_file()):
+    if os.path.lexists(path) and not (overwrite and os.path.isfile(path)):
         raise _exists(path)
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    part = beside(path, ".part")
     try:
         with part.open("xb", buffering=0) as file:
             yield file
@@ -90,7 +89,7 @@ def draft(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
 
 
 def _exists(path: Path) -> InputError:
-    is_file = path.is_file() and not path.is_symlink()
+    is_file = os.path.isfile(path) and not os.path.islink(path)
     what = "pass overwrite=True (--overwrite) to replace it" if is_file else "no file"
     return InputError(f"{path}: it exists already; {what}")
 
