@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,42 +29,41 @@ def progress_bar(
     if not shown or sys.stderr is None or getattr(sys.stderr, "closed", False):
         yield lambda _: None
         return
-    bar = _Bar(total=total, desc=label, unit=unit, unit_scale=unit == "B")
-    try:
-        yield bar.advance
-    finally:
-        bar.close()
+    # tqdm draws under a lock that an error leaves locked, and at exit its monitor waits for it: so
+    # this bar has no monitor, and a lock of its own.
+    from tqdm.auto import tqdm
+
+    kind = type("jmm_bar", (tqdm,), {"monitor_interval": 0, "_lock": threading.RLock()})
+    file = _Stream(sys.stderr)
+    with kind(total=total, desc=label, unit=unit, unit_scale=unit == "B", file=file) as bar:
+        yield bar.update
 
 
-class _Bar:
-    """One of tqdm, until drawing it fails."""
+class _Stream:
+    """A stream that takes what it is given and drops it, once that cannot be written."""
 
-    def __init__(self, **options: Any) -> None:
-        from tqdm.auto import tqdm
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._is_lost = False
 
-        self._bar: Any = None
-        with self._until_it_fails():
-            self._bar = tqdm(**options)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
-    def advance(self, n: int) -> None:
-        """Counts ``n`` more."""
-        if self._bar is not None:
-            with self._until_it_fails():
-                self._bar.update(n)
+    def write(self, text: str) -> int:
+        """Writes, or drops."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
 
-    def close(self) -> None:
-        """Leaves the last state on the screen."""
-        if self._bar is not None:
-            with self._until_it_fails():
-                self._bar.close()
+    def flush(self) -> None:
+        """Flushes, if there is anything."""
+        self._try(self._stream.flush)
 
-    @contextmanager
-    def _until_it_fails(self) -> Iterator[None]:
+    def _try(self, write: Callable[[], object]) -> None:
+        if self._is_lost:
+            return
         try:
-            yield
+            write()
         except OSError as error:
             if error.errno is None:  # not of writing: raised by a signal's handler
                 raise
-            if self._bar is not None:
-                self._bar.disable = True  # its end would draw again
-            self._bar = None
+            self._is_lost = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import io
+import subprocess
+import sys
 import time
 
 import pytest
@@ -59,8 +61,6 @@ class Failing(io.StringIO):
         return super().write(text)
 
 
-# tqdm says of a half-made bar, on that same stderr, that it was not closed
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("n_writes", range(6))
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EPIPE, errno.EIO])
 def test_the_work_goes_on_without_a_bar(
@@ -84,10 +84,44 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_handler_raises_while_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: object, __: int) -> None:
-        raise TimeoutError("mine")
+    class Interrupted(io.StringIO):
+        left = 1
 
-    monkeypatch.setattr("sys.stderr", io.StringIO())
-    monkeypatch.setattr("tqdm.std.tqdm.update", interrupted)
-    with pytest.raises(TimeoutError, match="mine"), progress_bar(2, shown=True) as advance:
+        def write(self, text: str) -> int:
+            if "1/2" in text and self.left:
+                self.left = 0
+                raise TimeoutError("mine")
+            return super().write(text)
+
+    monkeypatch.setattr("sys.stderr", Interrupted())
+    with progress_bar(2, shown=True) as advance:
+        time.sleep(0.11)
+        with pytest.raises(TimeoutError, match="mine"):
+            advance(1)
+
+
+ENDS = """
+import io, sys, tqdm
+from jmm.progress import progress_bar
+class Lost(io.StringIO):
+    def write(self, text):
+        raise {error}
+stderr, sys.stderr = sys.stderr, Lost()
+try:
+    with progress_bar(2, shown=True) as advance:
         advance(1)
+except KeyboardInterrupt:
+    pass
+sys.stderr = stderr
+with tqdm.tqdm(total=1, file=io.StringIO()) as bar:  # the application's own
+    bar.update(1)
+print(tqdm.tqdm.monitor_interval)
+"""
+
+
+@pytest.mark.parametrize("error", ["OSError(28, 'full')", "KeyboardInterrupt()"])
+def test_a_bar_cut_off_locks_nothing(error: str) -> None:
+    """Neither other bars nor the end of the process."""
+    command = [sys.executable, "-c", ENDS.format(error=error)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
