@@ -121,7 +121,12 @@ def listed(items: object, what: str) -> list[Any]:
     """
     refused = isinstance(items, Mapping | bytes | bytearray | memoryview)
     if refused or not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0:
-        raise InputError(f"{type(items).__name__} given; one of the {what} or an iterable of them")
+        hint = (
+            "; encode_images takes pictures" if what == "texts" and hasattr(items, "size") else ""
+        )
+        raise InputError(
+            f"{type(items).__name__} given; one of the {what} or an iterable of them{hint}"
+        )
     return list(items)
 
 

@@ -100,6 +100,12 @@ def open_bundle(folder: str | os.PathLike[str]) -> Bundle:
         "min_pixels": reader.get("min_pixels", int),
         "max_pixels": reader.get("max_pixels", int),
     }
+    least, most = found["min_pixels"], found["max_pixels"]
+    for key in ("min_pixels", "max_pixels"):
+        if found[key] is not None and not 1 <= found[key] < 2**31:
+            raise reader.fail(key, "a whole number from 1 to 2**31 - 1 is needed")
+    if least is not None and most is not None and least > most:
+        raise reader.fail("max_pixels", f"it is below min_pixels, {least}")
     dims = reader.get("dims", list) or []
     if not all(type(dim) is int and dim > 0 for dim in dims):
         raise reader.fail("dims", "a list of whole numbers is needed")

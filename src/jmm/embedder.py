@@ -146,16 +146,11 @@ class Embedder:
             model, mmproj, adapters = (
                 bundle.arguments[name] for name in ("model", "mmproj", "adapters")
             )
-            profile = bundle.own("profile", profile)
             min_pixels = bundle.own("min_pixels", min_pixels)
             max_pixels = bundle.own("max_pixels", max_pixels)
         self._files = ModelFiles.read(model, mmproj, adapters, projector)
         tower = self._files.mmproj
-        self._choice = profiles.choose(
-            self._files.text.metadata,
-            profile,
-            None if tower is None else projector_type(tower.metadata),
-        )
+        self._choice = self._choose(profile, bundle)
         self._profile = self._choice.profile
         if bundle.dims:
             self._profile = replace(self._profile, dims=bundle.dims)
@@ -816,6 +811,21 @@ class Embedder:
             raise
         return found
 
+    def _choose(self, name: str | None, bundle: bundles.Bundle) -> profiles.Choice:
+        """The profile: the caller's, else that of the folder or of the files."""
+        text, tower = self._files.text, self._files.mmproj
+        if name is not None:
+            return profiles.choose(text.metadata, name)
+        written = bundle.arguments.get("profile")
+        kind = None if tower is None else projector_type(tower.metadata)
+        try:
+            choice = profiles.choose(text.metadata, written, kind)
+        except InputError as error:  # no argument of the caller's
+            raise text.fail(error.message) from None
+        if written is None:
+            return choice
+        return replace(choice, reason=f"named by {bundles.MANIFEST}")
+
     def _check_specials(self) -> None:
         for token in self._profile.specials:
             if self._engine.tokenize([(token, True)]).n_tokens != 1:
@@ -827,11 +837,11 @@ class Embedder:
         if task is None:
             return self._task
         if not isinstance(task, str) or task not in self._tasks:
-            owner = (
-                "the adapters are for"
-                if self._files.adapters
-                else f"profile {self._profile.name} has"
-            )
+            owner = f"profile {self._profile.name} has"
+            if self._files.adapters:
+                owner = "the adapters are for"
+            elif set(self._tasks) < set(self._profile.tasks):
+                owner = "the adapter that is merged into the weights is for"
             raise InputError(f"task is {task!r}; {owner} {', '.join(self._tasks)}")
         return task
 

@@ -101,12 +101,16 @@ class VisionEncoder:
             if bundle.arguments["mmproj"] is None:
                 raise InputError(f"{os.fspath(mmproj)} is a folder without a vision tower")
             mmproj = bundle.arguments["mmproj"]
-            profile = bundle.own("profile", profile)
             min_pixels = bundle.own("min_pixels", min_pixels)
             max_pixels = bundle.own("max_pixels", max_pixels)
         header = read_header(mmproj)
         check_mmproj(header)
-        choice = profiles.choose_vision(header.metadata, profile)
+        try:
+            choice = profiles.choose_vision(header.metadata, bundle.own("profile", profile))
+        except InputError as error:
+            if profile is not None:
+                raise
+            raise header.fail(error.message) from None  # no argument of the caller's
         self._path = header.path
         self._profile = choice.profile
         self._reader = Reader(

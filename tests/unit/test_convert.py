@@ -20,7 +20,7 @@ import gguf
 import numpy as np
 import pytest
 
-from jmm import bundle, cli
+from jmm import Embedder, VisionEncoder, bundle, cli
 from jmm.convert import convert, gguf_file
 from jmm.convert import tensors as tensor_files
 from jmm.errors import InputError, MissingExtraError, ModelLoadError
@@ -457,3 +457,27 @@ def test_without_the_extra() -> None:
     assert done.returncode == 1
     assert done.stderr == "jmm: conversion needs gguf: pip install gguf\n"
     assert issubclass(MissingExtraError, ImportError)
+
+
+def test_what_is_converted_already(jina: Path, tmp_path: Path) -> None:
+    out = convert(jina, tmp_path / "out")
+    with pytest.raises(ModelLoadError, match="out: it is converted already; Embedder takes"):
+        convert(out, tmp_path / "again")
+
+
+def test_faults_of_a_folder_are_no_faults_of_the_caller(jina: Path, tmp_path: Path) -> None:
+    out = convert(jina, tmp_path / "out", merge="code")
+    with Embedder(out, n_threads=1) as embedder:
+        assert embedder.info["profile_reason"] == "named by jmm.json"
+        with pytest.raises(InputError, match="merged into the weights is for code"):
+            embedder.encode_query("a", task="retrieval")
+    manifest = json.loads((out / "jmm.json").read_text())
+    for change, words in (
+        ({"profile": "jina-embeddings-v9"}, "jina-embeddings-v9"),
+        ({"max_pixels": 10}, r"max_pixels is 10; it is below min_pixels, 3136"),
+        ({"min_pixels": -1}, "min_pixels is -1; a whole number"),
+    ):
+        checkpoint.write_json(out / "jmm.json", manifest | change)
+        for load in (Embedder, VisionEncoder):
+            with pytest.raises(ModelLoadError, match=words):
+                load(out)

@@ -528,3 +528,17 @@ def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_pixels_stay_in_range(key: str, value: float) -> None:
     refuse_tower(tower({key: ("arr[f32]", [0.5, 0.5, value])}), f"{key} is .* from 1e-6 to 1e6")
     check_mmproj(tower({"clip.vision.image_mean": ("arr[f32]", [0.0, -0.5, 1e6])}), text())
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "jmm.json").write_text("{}")
+    with pytest.raises(ModelLoadError, match="folder of a converted model; name one of its files"):
+        check_readable(str(tmp_path))
+    with pytest.raises(ModelLoadError, match=r"such file; Embedder\.from_pretrained loads a repo"):
+        check_readable("org/name")
+    for path in ("org/name.gguf", "name", "/org/name"):
+        with pytest.raises(ModelLoadError, match=r"there is no such file$"):
+            check_readable(path)
+    adapter = {**TEXT, "general.type": ("str", "adapter")}
+    with pytest.raises(ModelLoadError, match=r"this is a LoRA adapter; pass it as adapters="):
+        check_text(header("a.gguf", adapter, {"token_embd.weight": (64, 800)}))

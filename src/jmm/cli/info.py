@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
+_LISTED = 20
+
+
 def add_parser(commands: Commands) -> argparse.ArgumentParser:
     """Declares the command."""
     parser = commands.add_parser(
@@ -49,8 +52,6 @@ def _reasons(arguments: argparse.Namespace) -> dict[str, str]:
     given = bundle.open_bundle(arguments.model).arguments
     why = f"named by {bundle.MANIFEST}"
     reasons = {}
-    if arguments.profile is None and given["profile"] is not None:
-        reasons["profile_reason"] = why
     if given["min_pixels"] is not None and given["max_pixels"] is not None:
         reasons["pixels_reason"] = why
     return reasons
@@ -61,4 +62,7 @@ def _shown(value: object) -> str:
         return "none"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {part}" for name, part in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        shown = ", ".join(map(str, value))
+        return shown if len(value) <= _LISTED else f"{len(value)}: {value[0]} to {value[-1]}"
+    return str(value)

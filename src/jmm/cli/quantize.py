@@ -27,6 +27,7 @@ def add_parser(commands: Commands) -> argparse.ArgumentParser:
     parser.add_argument(
         "--type",
         required=True,
+        type=str.lower,
         choices=file_types(),
         metavar="TYPE",
         help=f"type of the weights: {', '.join(file_types())}",

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from jmm.bundle import MANIFEST
 from jmm.convert.json_file import Section, read
 from jmm.errors import ModelLoadError
 
@@ -419,3 +420,5 @@ def check_folder(folder: Path) -> None:
             f"{folder}: there is no such folder; a Hugging Face checkpoint is needed: config.json, "
             "tokenizer.json, preprocessor_config.json and *.safetensors"
         )
+    if os.path.exists(folder / MANIFEST) and not os.path.exists(folder / "config.json"):
+        raise ModelLoadError(f"{folder}: it is converted already; Embedder takes the folder")

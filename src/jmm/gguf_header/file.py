@@ -260,7 +260,9 @@ def check_readable(path: str) -> None:
     """Raises ModelLoadError unless ``path`` is a file that can be opened."""
     try:
         if not Path(path).exists():
-            raise ModelLoadError(f"{path}: there is no such file")
+            is_repo = not Path(path).suffix and len(Path(path).parts) == 2
+            hint = "; Embedder.from_pretrained loads a repo of a hub" if is_repo else ""
+            raise ModelLoadError(f"{path}: there is no such file{hint}")
         if not Path(path).is_file():
             raise ModelLoadError(f"{path}: {_no_file(Path(path))}")
         with Path(path).open("rb") as file:
@@ -279,4 +281,6 @@ def check_readable(path: str) -> None:
 def _no_file(path: Path) -> str:
     if (path / "config.json").exists():
         return "this is no file but a checkpoint; `jmm convert` makes GGUF files of it"
+    if (path / "jmm.json").exists():
+        return "this is the folder of a converted model; name one of its files, such as text.gguf"
     return "this is no file; a GGUF file, or a folder from `jmm convert`, is needed"

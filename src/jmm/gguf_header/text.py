@@ -36,6 +36,8 @@ def check_text(header: Header) -> None:
     architecture = header.architecture
     if not architecture:
         raise header.fail("the file names no general.architecture")
+    if header.metadata.get("general.type") == "adapter":
+        raise header.fail("this is a LoRA adapter; pass it as adapters={task: path}")
     if architecture == "clip":
         raise header.fail("this is a vision tower; pass it as mmproj=, and a language model first")
     n_tokens = header.metadata.get("tokenizer.ggml.tokens")
