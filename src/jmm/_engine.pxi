@@ -53,7 +53,7 @@ cdef class Engine(Handles):
     cdef int n_ubatch
     cdef bool f16_kv
     cdef readonly bool undivided  # all of a batch must share one ubatch: no cache, or not causal
-    cdef bool whole_tiles  # the rows of a tile see each other, also the later ones
+    cdef bool non_causal_images  # the rows of a tile see each other, also the later ones
     cdef bool recurrent  # a sequence has one state, which no other can share
     cdef readonly bool has_tower
     cdef readonly int n_embd
@@ -83,7 +83,7 @@ cdef class Engine(Handles):
                 self._reserve(1, 1)  # tells whether the two limit an item
             if mmproj_path is not None:
                 self._load_vision(mmproj_path, self.model, with_tower)
-                self.whole_tiles = mtmd.mtmd_decode_use_non_causal(self.vision, NULL)
+                self.non_causal_images = mtmd.mtmd_decode_use_non_causal(self.vision, NULL)
             self.loaded.store(True)
         except BaseException as error:
             raise self._load_error(error, model_path) from None
@@ -318,10 +318,10 @@ cdef class Engine(Handles):
                 run.sharing.push_back(<int>s)
             else:
                 run.prefixes[s] = 0
-        run.n_cells = _whole_tiles(n)
+        run.n_cells = _in_attention_tiles(n)
         for s in range(run.plans.size()):
             stop = run.offsets[s + 1] if s + 1 < run.offsets.size() else run.n_tokens
-            run.n_cells += _whole_tiles(stop - run.offsets[s] - run.prefixes[s])
+            run.n_cells += _in_attention_tiles(stop - run.offsets[s] - run.prefixes[s])
 
     cdef _plan_pictures(self, Forward *run):
         """Lists the pictures that the tower has to encode, and gives each its place."""
@@ -531,7 +531,7 @@ cdef class Engine(Handles):
             for c in range(run.plans[s].size()):
                 chunk = run.plans[s].at(c)
                 embd.data = chunk.source.rows
-                whole = self.whole_tiles and chunk.tokens == NULL and not self.undivided
+                whole = self.non_causal_images and chunk.tokens == NULL and not self.undivided
                 if whole:
                     self._decode(run)
                     llama.llama_set_causal_attn(self.ctx, False)

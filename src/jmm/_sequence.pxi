@@ -13,7 +13,7 @@ cdef struct Chunk:
     llama.llama_pos n_pos
 
 
-cdef int _whole_tiles(int n_tokens) noexcept:
+cdef int _in_attention_tiles(int n_tokens) noexcept:
     """Cells of so many tokens in a row, which start at a tile of the attention: patch 0033."""
     return (n_tokens + 63) // 64 * 64
 
@@ -89,13 +89,13 @@ cdef class Sequence:
             if chunk.tokens == NULL:
                 first = total if first is None else first
                 last = total + chunk.n_tokens
-                if self.engine.whole_tiles:
+                if self.engine.non_causal_images:
                     self.n_whole = max(self.n_whole, <int>chunk.n_tokens)
             total += chunk.n_tokens
         if self.engine.undivided:
             self.n_whole = total
         self.n_tokens = total
-        self.n_cells = _whole_tiles(total - self.n_prefix)
+        self.n_cells = _in_attention_tiles(total - self.n_prefix)
         self.picture_span = None if first is None else (first, last)
 
     cdef _lay_out_tokens(self):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from jmm.bundle import MANIFEST
 from jmm.convert.json_file import Section, read
 from jmm.errors import ModelLoadError
+from jmm.gguf_header import MERGE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,6 @@ ARCHITECTURES: dict[str, tuple[Family, bool]] = {
 JINA_V4 = "JinaEmbeddingsV4Model"
 COLQWEN2_HF = "ColQwen2ForRetrieval"
 
-_MERGE_SIZE = 2
 _FRAMES = 2
 _CHANNELS = 3
 _PLAIN_ROPE = ("default", "mrope")
@@ -172,7 +172,7 @@ class VisionConfig:
     @property
     def merged(self) -> int:
         """Components of the patches that make one token."""
-        return self.hidden * _MERGE_SIZE**2
+        return self.hidden * MERGE_SIZE**2
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def _text(values: Section, family: Family) -> TextConfig:
 
 def _vision(values: Section, family: Family, language: TextConfig) -> VisionConfig:
     for key, only in (
-        ("spatial_merge_size", _MERGE_SIZE),
+        ("spatial_merge_size", MERGE_SIZE),
         ("temporal_patch_size", _FRAMES),
         ("in_channels", _CHANNELS),
         ("in_chans", _CHANNELS),
@@ -366,8 +366,8 @@ def _vision(values: Section, family: Family, language: TextConfig) -> VisionConf
         window, full_layers = values.whole("window_size"), _full_layers(values)
     layers, heads = values.whole("depth"), _vision_heads(values, hidden)
     patch = values.whole("patch_size")
-    if window is not None and window % (patch * _MERGE_SIZE):
-        raise values.fail("window_size", f"a multiple of {patch * _MERGE_SIZE} is supported")
+    if window is not None and window % (patch * MERGE_SIZE):
+        raise values.fail("window_size", f"a multiple of {patch * MERGE_SIZE} is supported")
     return VisionConfig(hidden, ffn, layers, heads, patch, window, full_layers)
 
 

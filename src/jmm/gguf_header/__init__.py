@@ -8,11 +8,12 @@ Everything it would assert on for the models that jmm serves is refused here by 
 from jmm.gguf_header.adapter import PROJECTOR_WEIGHT, check_adapter
 from jmm.gguf_header.file import Header, check_readable, is_moderate, projector_type
 from jmm.gguf_header.qwen_tower import MERGE_SIZE
-from jmm.gguf_header.text import check_text
+from jmm.gguf_header.text import MAX_LAYERS, check_text
 from jmm.gguf_header.tile_tower import gemma4_sizes, tile_tokens
 from jmm.gguf_header.tower import check_mmproj
 
 __all__ = [
+    "MAX_LAYERS",
     "MERGE_SIZE",
     "PROJECTOR_WEIGHT",
     "Header",

@@ -22,7 +22,7 @@ _QWEN = ("qwen2vl", "qwen3vl")
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 _WITHOUT_HEADS = ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7")
 _MAX_SLIDING_WINDOW = 2**22  # times 256 sequences, llama.cpp's product still fits in 32 bits
-_MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
+MAX_LAYERS = 512  # LLAMAMAX_LAYERS
 
 
 def check_text(header: Header) -> None:
@@ -141,8 +141,8 @@ def _check_gemma_embedding2(header: Header) -> None:
     if f"{arch}.embedding_length_out" in header.types:
         n_out = header.positive(f"{arch}.embedding_length_out")
     n_layer = header.positive(f"{arch}.block_count")
-    if n_layer > _MAX_LAYERS:
-        raise header.fail(f"{arch}.block_count is {n_layer}; at most {_MAX_LAYERS} are supported")
+    if n_layer > MAX_LAYERS:
+        raise header.fail(f"{arch}.block_count is {n_layer}; at most {MAX_LAYERS} are supported")
     header.positive(f"{arch}.context_length")
     header.positive(f"{arch}.attention.sliding_window")
     n_head = header.positive(f"{arch}.attention.head_count")
@@ -197,8 +197,8 @@ def _check_qwen(header: Header, arch: str) -> None:
     if n_head % n_head_kv:
         raise header.fail(f"{n_head} heads cannot share {n_head_kv} keys and values")
     n_layer = header.positive(f"{arch}.block_count")
-    if n_layer > _MAX_LAYERS:
-        raise header.fail(f"{arch}.block_count is {n_layer}; at most {_MAX_LAYERS} are supported")
+    if n_layer > MAX_LAYERS:
+        raise header.fail(f"{arch}.block_count is {n_layer}; at most {MAX_LAYERS} are supported")
     n_taking = n_deepstack(header)
     if n_taking >= n_layer:
         raise header.fail(

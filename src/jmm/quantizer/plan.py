@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmm import _core
 from jmm.errors import InputError
-from jmm.gguf_header import check_mmproj, check_text
+from jmm.gguf_header import MAX_LAYERS, check_mmproj, check_text
 from jmm.quantizer import layout, padding
 from jmm.quantizer.layout import TYPES, Tensor
 
@@ -24,7 +24,6 @@ FILE_TYPES = _core.file_types()
 
 _FLOATS = ("f32", "f16", "bf16")
 _PROJECTOR = "multi_vector_projector."
-_MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ def _dimensions(header: Header) -> tuple[int, int, int, int]:
         return given if whole and 0 <= given < 2**31 else default
 
     n_layer = header.positive(f"{prefix}.block_count")
-    if n_layer > _MAX_LAYERS:
-        raise header.fail(f"it has {n_layer} layers; at most {_MAX_LAYERS} are supported")
+    if n_layer > MAX_LAYERS:
+        raise header.fail(f"it has {n_layer} layers; at most {MAX_LAYERS} are supported")
     n_head = value("attention.head_count", 1)
     return n_layer, n_head, value("attention.head_count_kv", n_head), value("expert_count", 0)
 
