@@ -14,6 +14,14 @@ _PYTHON_LEVEL = {
 }
 
 
+cdef extern from * nogil:
+    """
+    // no memory for a line, which may have told that there was none
+    static thread_local bool jmm_lost_line = false;
+    """
+    bool jmm_lost_line
+
+
 cdef void _on_log(ggml.ggml_log_level level, const char *text, void *user_data) noexcept nogil:
     if _exiting.load() or level < _level.load() or level == ggml.GGML_LOG_LEVEL_CONT:
         return
@@ -29,6 +37,8 @@ cdef void _log(int level, const char *text) noexcept:
         elif getattr(_native, "muted", False):
             return
         _logger.log(_PYTHON_LEVEL.get(level, logging.INFO), "%s", line)
+    except MemoryError:
+        _lose_line()
     except Exception:
         pass  # a log line is never worth an application
     except BaseException as error:
@@ -54,13 +64,20 @@ def set_native_log_level(int level):
     _level.store(min(wanted, default=ggml.GGML_LOG_LEVEL_ERROR))
 
 
-def _forget_errors():
+cdef void _lose_line() noexcept:
+    global jmm_lost_line
+    jmm_lost_line = True
+
+
+cdef _forget_errors():
+    global jmm_lost_line
+    jmm_lost_line = False
     _native.errors = []
 
 
 def _failure(kind, what):
     """The exception for a native call that failed, with what native code logged about it."""
     said = "; ".join(getattr(_native, "errors", ()))
-    if "alloc" in said.lower():
+    if jmm_lost_line or "alloc" in said.lower():
         kind = OutOfMemoryError
     return kind(f"{what}: {said}" if said else what)

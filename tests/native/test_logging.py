@@ -73,3 +73,31 @@ def test_a_handler_gets_native_lines(tiny_files: Callable[..., Files]) -> None:
     assert int(debug[1]) > 10
     assert debug[2] == "jmm.native"
     assert int(debug[3]) > 0
+
+
+NO_MEMORY_FOR_A_LINE = """
+import logging, sys
+import jmm
+class Handler(logging.Handler):
+    def emit(self, record):
+        raise MemoryError
+logger = logging.getLogger("jmm.native")
+for handler in (Handler(), logging.NullHandler()):
+    logger.handlers = [handler]
+    logger.propagate = False
+    try:
+        jmm.Embedder(sys.argv[1])
+    except jmm.JmmError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_a_line_that_is_lost_for_want_of_memory(
+    tiny_files: Callable[..., Files], tmp_path: Path
+) -> None:
+    """It may have been the one that told of it, so the failure counts as one of memory."""
+    bad = tmp_path / "bad.gguf"
+    raw = tiny_files("qwen25_small")[0].read_bytes()
+    bad.write_bytes(raw.replace(b"tokenizer.ggml.model", b"tokenizer.ggml.modem"))
+    done = run(NO_MEMORY_FOR_A_LINE, bad)
+    assert (done.stdout, done.stderr) == ("OutOfMemoryError\nModelLoadError\n", "")
