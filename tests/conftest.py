@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -37,6 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out what FILE lists as passed, and add what passes now; not for neighbours, "
         "which test what is installed",
     )
+
+
+def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background job inherits it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
