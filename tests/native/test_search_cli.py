@@ -193,7 +193,7 @@ def test_hits_come_before_the_sheet(
     assert run("search", index, "rain", "--open-sheet", older) == 1
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4
-    assert err.endswith("jmm: [Errno 28] No space left on device\n")
+    assert err.endswith(f"jmm: [Errno 28] No space left on device: '{older}'\n")
     assert older.read_bytes() == b"older"
     assert run("search", index, "rain", "--json", "--open-sheet", older) == 1
     assert len(json.loads(capsys.readouterr().out)) == 4
