@@ -35,17 +35,6 @@ PROFILES = {
 }
 
 
-@pytest.fixture(scope="session")
-def jina(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint.write(MODEL, tmp_path_factory.mktemp("jina") / "jina", checkpoint.JINA)
-
-
-@pytest.fixture
-def folder(jina: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
-    return Path(shutil.copytree(jina, tmp_path / "jina"))
-
-
 def tensors(path: Path) -> dict[str, tuple[str, np.ndarray]]:
     reader = gguf.GGUFReader(path)
     return {

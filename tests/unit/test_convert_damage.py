@@ -33,18 +33,6 @@ from support.damage import (
     without,
 )
 
-
-@pytest.fixture(scope="module")
-def jina(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint.write(MODEL, tmp_path_factory.mktemp("jina") / "jina", checkpoint.JINA)
-
-
-@pytest.fixture
-def folder(jina: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
-    return Path(shutil.copytree(jina, tmp_path / "jina"))
-
-
 UP = "model.layers.1.mlp.up_proj.weight"
 LORA = "base_model.model.model.language_model.layers.2.mlp.up_proj.lora_A.code.weight"
 ADDED = {"id": 0, "special": True}

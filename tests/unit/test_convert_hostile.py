@@ -25,17 +25,6 @@ TENSOR = "model.norm.weight"
 ODD: list[Any] = [None, True, 5, -1.5, float("inf"), 10**30, "x", [], [[1]], {}, {"a": {}}]
 
 
-@pytest.fixture(scope="module")
-def jina(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint.write(MODEL, tmp_path_factory.mktemp("jina") / "jina", checkpoint.JINA)
-
-
-@pytest.fixture
-def folder(jina: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
-    return Path(shutil.copytree(jina, tmp_path / "jina"))
-
-
 def refused(folder: Path) -> str:
     """What converting says, which leaves nothing behind."""
     before = sorted(folder.parent.iterdir())

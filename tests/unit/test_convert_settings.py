@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,17 +23,6 @@ CONFIG, PICTURES = "config.json", "preprocessor_config.json"
 TOKENIZER, ADAPTER = "tokenizer.json", "adapters/adapter_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 NESTED = "processor_config.json"
-
-
-@pytest.fixture(scope="module")
-def jina(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint.write(MODEL, tmp_path_factory.mktemp("jina") / "jina", checkpoint.JINA)
-
-
-@pytest.fixture
-def folder(jina: Path, tmp_path: Path) -> Path:
-    """A copy that a test may change."""
-    return Path(shutil.copytree(jina, tmp_path / "jina"))
 
 
 def template(*pieces: tuple[str, str]) -> dict[str, Any]:
