@@ -13,6 +13,7 @@ from PIL import Image
 
 from jmm import Embedder, InputError
 from support import tiny
+from support.loops import turns_beside
 
 pytest.importorskip("llama_index.core", reason="needs pip install 'jmm[llama-index]'")
 from llama_index.core import VectorStoreIndex
@@ -71,22 +72,7 @@ def test_a_loop_goes_on_beside_texts(embedder: Embedder) -> None:
     model = JmmEmbedding(embedder)
     texts = ["a red circle in the middle of a page " * 8] * 24
 
-    async def beside() -> tuple[list[list[float]], int]:
-        turns = 0
-
-        async def tick() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0.001)
-                turns += 1
-
-        ticking = asyncio.create_task(tick())
-        await asyncio.sleep(0)
-        found = await model.aget_text_embedding_batch(texts)
-        ticking.cancel()
-        return found, turns
-
-    found, turns = asyncio.run(beside())
+    found, turns = asyncio.run(turns_beside(model.aget_text_embedding_batch(texts)))
     np.testing.assert_array_equal(np.float32(found), embedder.encode_document(texts))
     assert turns > 2
     one = asyncio.run(model.aget_text_embedding(texts[0]))

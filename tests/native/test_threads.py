@@ -13,6 +13,7 @@ import pytest
 from jmm import Embedder, InputError
 from subprocess_case import run
 from support import tiny
+from support.loops import turns_beside
 
 N_THREADS = 8
 TEXTS = [f"a text of number {i} " * (1 + i % 5) for i in range(24)]
@@ -50,19 +51,8 @@ def test_the_executor_of_an_event_loop() -> None:
     items = [*TEXTS, *PICTURES]
 
     async def gather(embedder: Embedder) -> tuple[list[Any], int]:
-        turns = 0
-
-        async def tick() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
-
-        ticking = asyncio.create_task(tick())
         calls = [asyncio.to_thread(embedder.encode_document, item) for item in [*items, ""]]
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        ticking.cancel()
-        return found, turns
+        return await turns_beside(asyncio.gather(*calls, return_exceptions=True))
 
     with Embedder(n_threads=1) as embedder:
         alone = vectors(embedder)
